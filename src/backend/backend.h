@@ -1,0 +1,159 @@
+// The narrow interface between the engine and a device. One object a device; every op takes its stream. An op only enqueues:
+// it is done when the stream, or an event recorded after it, says so (a CPU's main stream runs at once).
+// Errors: Error for bad arguments and exhausted memory at start; an op that fails later surfaces at synchronize() or query().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/ops/compression.h"
+#include "backend/ops/sampling.h"
+#include "backend/ops/transformer.h"
+#include "tensor/tensor.h"
+
+namespace zipage {
+
+enum class MemorySpace {
+  kDevice,
+  kHost,  // pinned where the device can tell the difference
+};
+
+// Move-only owner of a piece of memory.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(void* data, size_t bytes, std::function<void(void*)> release)
+      : data_(data), bytes_(bytes), release_(std::move(release)) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr && release_) release_(data_);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  template <typename T>
+  T* as() const { return static_cast<T*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
+  }
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  std::function<void(void*)> release_;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+
+// Marks a place in a stream.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(Stream& stream) = 0;
+  virtual bool query() = 0;  // true when reached; rethrows a failure of the work before it
+  virtual void wait() = 0;   // blocks the host
+  virtual void block(Stream& stream) = 0;  // later work of `stream` waits for it
+};
+
+// A captured sequence of ops.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void launch(Stream& stream) = 0;
+};
+
+// A weight matrix [out_features, in_features] in the backend's own layout.
+class LinearWeight {
+ public:
+  virtual ~LinearWeight() = default;
+  virtual int64_t out_features() const = 0;
+  virtual int64_t in_features() const = 0;
+  virtual size_t bytes() const = 0;
+};
+
+struct DeviceInfo {
+  std::string name;         // "AMD EPYC, avx2, 2 threads", "NVIDIA H200"
+  std::string kind;         // "cpu" | "cuda"
+  size_t total_bytes = 0;   // memory
+  size_t free_bytes = 0;
+  bool supports_graphs = false;
+};
+
+struct BackendOptions {
+  int32_t device_index = 0;
+  int32_t num_threads = 0;  // CPU; 0: all cores
+  std::string isa;          // CPU: scalar | avx2 | avx512 | amx; empty: the best
+  DType dtype = DType::kF32;  // arithmetic of the layers: kF32, or kBF16 (a CPU may then round the inputs of products)
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual DeviceInfo info() const = 0;
+  virtual DType activation_dtype() const = 0;  // f32 on a CPU; options.dtype on a GPU
+
+  // Memory. allocate() throws kResourceExhausted with the sizes.
+  virtual Buffer allocate(size_t bytes, MemorySpace space) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;  // any spaces
+  virtual void fill_zero(void* to, size_t bytes, Stream& stream) = 0;
+
+  virtual std::unique_ptr<Stream> create_stream(bool low_priority) = 0;
+  virtual std::unique_ptr<Event> create_event() = 0;
+  virtual void synchronize(Stream& stream) = 0;  // rethrows failures
+  // Ops between begin_capture and end_capture are recorded, not run. Only where supports_graphs.
+  virtual void begin_capture(Stream& stream) = 0;
+  virtual std::unique_ptr<Graph> end_capture(Stream& stream) = 0;
+
+  // Weights: the parts are stacked along the output (q, k, v; gate, up). `bias` may be empty, or one a part.
+  virtual std::unique_ptr<LinearWeight> make_linear(std::span<const HostTensor> parts,
+                                                    std::span<const HostTensor> bias) = 0;
+
+  // Largest workspaces for the given limits, in bytes.
+  struct Limits {
+    int32_t max_tokens;   // a step
+    int32_t max_rows;
+    int32_t max_kv_len;   // entries
+    int32_t num_q_heads, num_kv_heads, head_dim, block_size, window_size;
+    int32_t vocab;
+    int32_t max_jobs, layer_stride, score_capacity;  // compression
+  };
+  virtual size_t attention_workspace_bytes(const Limits& limits) const = 0;
+  virtual size_t sample_workspace_bytes(const Limits& limits) const = 0;
+  virtual size_t compression_workspace_bytes(const Limits& limits, const CompressionOptions& options) const = 0;
+
+  virtual void embed(const EmbedArgs&, Stream&) = 0;
+  virtual void rms_norm(const RmsNormArgs&, Stream&) = 0;
+  virtual void linear(const LinearArgs&, Stream&) = 0;
+  virtual void silu_mul(const SiluMulArgs&, Stream&) = 0;
+  virtual void gather_rows(const GatherRowsArgs&, Stream&) = 0;
+  virtual void attention_prepare(const AttentionPrepareArgs&, Stream&) = 0;
+  virtual void paged_attention(const PagedAttentionArgs&, Stream&) = 0;
+  virtual void sample(const SampleArgs&, Stream&) = 0;
+
+  virtual void attention_score(const AttentionScoreArgs&, Stream&) = 0;
+  virtual void global_score(const GlobalScoreArgs&, Stream&) = 0;
+  virtual void max_pool(const MaxPoolArgs&, Stream&) = 0;
+  virtual void redundancy(const RedundancyArgs&, Stream&) = 0;
+  virtual void center_redundancy(const CenterRedundancyArgs&, Stream&) = 0;
+  virtual void normalized_history(const NormalizedHistoryArgs&, Stream&) = 0;
+  virtual void combine(const CombineArgs&, Stream&) = 0;
+  virtual void plain_score(const PlainScoreArgs&, Stream&) = 0;
+  virtual void protect(const ProtectArgs&, Stream&) = 0;
+  virtual void top_k(const TopKArgs&, Stream&) = 0;
+  virtual void compact(const CompactArgs&, Stream&) = 0;
+  virtual void peak_update(const PeakUpdateArgs&, Stream&) = 0;
+};
+
+}  // namespace zipage

@@ -1,0 +1,43 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+namespace zipage {
+namespace {
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, EveryThreadRunsOnceAndEveryIndexIsTakenOnce) {
+  ThreadPool pool(GetParam());
+  ASSERT_EQ(pool.num_threads(), GetParam());
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::atomic<int>> calls(static_cast<size_t>(GetParam()));
+    pool.run([&](int thread) { calls[static_cast<size_t>(thread)]++; });
+    for (const auto& count : calls) ASSERT_EQ(count.load(), 1);
+    std::vector<std::atomic<int>> seen(101);
+    pool.parallel_for(101, 7, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) seen[static_cast<size_t>(i)]++;
+    });
+    for (const auto& count : seen) ASSERT_EQ(count.load(), 1);
+  }
+}
+
+TEST_P(ThreadPoolTest, AnExceptionReachesTheCallerAndThePoolGoesOn) {
+  ThreadPool pool(GetParam());
+  EXPECT_THROW(pool.run([](int thread) {
+    if (thread == 0) throw std::runtime_error("x");
+  }), std::runtime_error);
+  std::atomic<int> calls{0};
+  pool.run([&](int) { calls++; });
+  EXPECT_EQ(calls.load(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 5));
+
+}  // namespace
+}  // namespace zipage
