@@ -53,7 +53,8 @@ struct RequestOutput {
   bool finished() const { return finish_reason != FinishReason::kNone; }
 };
 
-using OutputCallback = std::function<void(RequestOutput&&)>;
+// The output is the engine's and is reused: copy what must outlive the call.
+using OutputCallback = std::function<void(const RequestOutput&)>;
 
 struct EngineStats {
   int64_t num_running = 0, num_waiting = 0, num_swapped = 0, num_compressing = 0;
