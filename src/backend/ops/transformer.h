@@ -13,11 +13,13 @@ namespace zipage {
 
 class LinearWeight;  // backend.h: packed by the backend
 
-// out[t, :] = table[ids[t], :]
+// out[t, :] = table[id, :], where id is ids[t], or previous_tokens[-1 - ids[t]] if ids[t] is negative: a token that
+// the step before this one sampled and the host has not read yet.
 struct EmbedArgs {
   DType dtype;
   const LinearWeight* table;  // [vocab, hidden]; the same object serves a tied lm_head
   const int32_t* ids;         // [T]
+  const int32_t* previous_tokens;  // the last step's sampled tokens; may be null when no id is negative
   int32_t num_tokens;
   int32_t hidden;
   void* out;                  // [T, hidden]
