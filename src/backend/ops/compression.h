@@ -52,8 +52,7 @@ struct GlobalScoreArgs : CompressionOpArgs {
   float* score;  // in/out
 };
 
-// Max pool of odd `width`, stride 1, padded with -inf. Jobs whose history is > 0 are left alone when
-// only_first is set.
+// Max pool of odd `width`, stride 1, padded with -inf. With only_first, out = score for jobs whose history is > 0.
 struct MaxPoolArgs : CompressionOpArgs {
   int32_t width;
   bool only_first;
@@ -82,13 +81,13 @@ struct CenterRedundancyArgs : CompressionOpArgs {
   float* workspace;
 };
 
-// score[i] = F[i] / sum(F) over all n entries (method.md 3.2).
+// score[i] = F[i] / sum(F) over all n entries (method.md 3.2); 0 where the sum is 0.
 struct NormalizedHistoryArgs : CompressionOpArgs {
   const float* history;  // F in score scratch layout, or null: kv's own
   float* score;
 };
 
-// score = convex: lambda*S - (1-lambda)*R; subtract: lambda*S - R. A null input counts as absent: the other
+// score = convex: lambda*S - (1-lambda)*R; subtract: S - lambda*R (Eq. 4). A null input counts as absent: the other
 // alone, with its sign (score = S, or score = -R).
 struct CombineArgs : CompressionOpArgs {
   Combine combine;
@@ -98,7 +97,9 @@ struct CombineArgs : CompressionOpArgs {
   float* score;             // may alias either input
 };
 
-// Scores that need no queries. kRecency: score = slot index; kRandom: a hash of (seed, layer, head, position).
+// Scores that need no queries. kRecency: score = slot index. kRandom: h = mix(mix(mix(seed + c*(layer+1)) + c*(head+1)) +
+// c*(position+1)), score = (h >> 40) * 2^-24, where c = 0x9E3779B97F4A7C15, mix is the finalizer of splitmix64 (x ^= x>>30,
+// x *= 0xBF58476D1CE4E5B9, x ^= x>>27, x *= 0x94D049BB133111EB, x ^= x>>31), layer counts from 0 over the whole model.
 struct PlainScoreArgs : CompressionOpArgs {
   KvPolicy policy;  // kRecency or kRandom
   float* score;
@@ -121,8 +122,9 @@ struct TopKArgs : CompressionOpArgs {
 };
 
 // Entry kept[.., i] of the source blocks moves to entry i of the target blocks; F and positions (where kv has them) move
-// along into kv, positions of entries >= history being slot + offset. Targets may be the source's own blocks (destination
-// <= source there) or new ones.
+// along into kv, positions of entries >= history being slot + offset. A target block is new, or the source's own with an
+// index in the source table <= its index in the target table: moving in ascending order is then safe. F of an entry at or
+// beyond kv's score_capacity counts as 0 (policies without F).
 struct CompactArgs : CompressionOpArgs {
   const float* history;  // the new F in score scratch layout; null: kv's own F moves in place
   const int32_t* kept;
