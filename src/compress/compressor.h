@@ -1,0 +1,100 @@
+// Executes compressions and peak updates on a stream (method.md 1, 3). Everything is allocated by
+// the constructor, as planned by memory(); launch() and update_peaks() only enqueue.
+//
+//   Compressor compressor(backend, kv_cache.view(), model, options.compression, limits);
+//   compressor.update_peaks(updates, main_stream);      // rows that reached a length where F is
+//   updated event->record(main_stream); event->block(compression_stream); compressor.launch(jobs,
+//   compression_stream);        // then record an event: the jobs are done when it is reached
+//
+// Scratch is shared by all launches: use one stream for launch() and one for update_peaks() (they
+// may be the same).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "zipage/options.h"
+
+#include "backend/backend.h"
+#include "backend/kv_view.h"
+#include "blocks/ids.h"
+
+namespace zipage {
+
+class KvTraceWriter;
+
+// What compression has to know of the model.
+struct CompressionModel {
+  int32_t num_layers = 0;
+  int32_t num_q_heads = 0;   // local to this device
+  int32_t num_kv_heads = 0;  // local to this device
+  int32_t head_dim = 0;
+  int32_t rotary_dim = 0;
+  float attention_scale = 0;  // usually 1 / sqrt(head_dim)
+  const float* rope_cos_sin =
+      nullptr;  // [max_positions, rotary_dim] device memory, as in AttentionPrepareArgs
+};
+
+struct CompressorLimits {
+  int32_t block_size = 0;
+  int32_t max_blocks_per_seq = 0;  // N_max of the largest capped budget
+  int64_t max_model_len = 0;       // tokens: longest prompt that may meet its first compression
+  int32_t max_launch_jobs =
+      256;  // jobs of one launch(); updates of one update_peaks(): usually max_num_seqs
+  int32_t max_batch_jobs =
+      4;  // jobs whose scores exist at one time: scratch grows with it (CPU 2-4, GPU 16)
+  bool trace = false;  // set_trace() may be called
+};
+
+struct CompressorMemory {
+  size_t device_bytes = 0;  // part of the memory plan's reserved_bytes
+  size_t host_bytes = 0;    // pinned staging of job tables
+};
+
+// F of one row that reached a length where it is updated (method.md 3.2).
+struct PeakUpdate {
+  SlotId slot;
+  int32_t length = 0;               // L: KV entries stored, <= N_max * b of the largest budget
+  int32_t previous_length = 0;      // L' of the last update; 0: none
+  std::span<const BlockId> blocks;  // the row's table, at least ceil(L / b)
+};
+
+// Thread: the engine's.
+class Compressor {
+ public:
+  // `options`: as the user gave them; the defaults of each policy are filled in here, as jobs may
+  // have different policies. Throws Error for options that contradict each other.
+  Compressor(Backend& backend,
+             const PagedKvView& kv,
+             const CompressionModel& model,
+             const CompressionOptions& options,
+             const CompressorLimits& limits);
+  ~Compressor();
+  Compressor(const Compressor&) = delete;
+  Compressor& operator=(const Compressor&) = delete;
+
+  static CompressorMemory memory(const Backend& backend,
+                                 const CompressionModel& model,
+                                 const CompressionOptions& options,
+                                 const CompressorLimits& limits);
+
+  // Jobs of any policies and budgets, at most max_launch_jobs; a sequence in one of them at most.
+  // The result does not depend on which jobs share a launch. Throws Error when a job's policy needs
+  // what the cache was planned without.
+  void launch(std::span<const CompressJob> jobs, Stream& stream);
+
+  // At most max_launch_jobs. Before launch() of the same sequences in stream order.
+  void update_peaks(std::span<const PeakUpdate> updates, Stream& stream);
+
+  // Records what each later compression keeps; null: stop. Waits for the stream in launch() while
+  // it is on. The writer must outlive its use here. Only with limits.trace.
+  void set_trace(KvTraceWriter* writer);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace zipage

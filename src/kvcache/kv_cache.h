@@ -1,0 +1,70 @@
+// The storage of K, V, query cache, F and positions, and the host memory of swapped sequences
+// (method.md 1, 2). Ids come from blocks; this room knows bytes only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/kv_view.h"
+#include "blocks/ids.h"
+#include "kvcache/memory_plan.h"
+
+namespace zipage {
+
+// One sequence's move between device and host. A SwapOp of the step plan in plain terms.
+struct SwapMove {
+  SequenceId sequence = 0;
+  SlotId slot;                             // with its queries, F and positions; invalid: none
+  std::span<const BlockId> device_blocks;  // the table
+  std::span<const int32_t> host_blocks;    // as many, < num_host_blocks
+};
+
+// Owned and driven by the engine's thread. Everything is allocated by the constructor.
+class KvCache {
+ public:
+  KvCache(Backend& backend, const KvCacheConfig& config, const MemoryPlan& plan);
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  const PagedKvView& view() const { return view_; }  // valid while this lives
+  const MemoryPlan& plan() const { return plan_; }
+  size_t device_bytes() const { return device_bytes_; }
+
+  // Enqueues the copies on `stream`. The slot's state is kept under the sequence's id until
+  // swap_in() or drop_swapped(); at most num_host_slots sequences with a slot may be out
+  // (kResourceExhausted beyond: the scheduler counts them). The host bytes may be reused by a later
+  // swap on the same stream only.
+  void swap_out(const SwapMove& move, Stream& stream);
+  // The slot may differ from the one swapped out. Without a valid slot the kept state is dropped.
+  void swap_in(const SwapMove& move, Stream& stream);
+  // A sequence that was aborted while it was out.
+  void drop_swapped(SequenceId sequence);
+  int32_t num_free_host_slots() const { return static_cast<int32_t>(free_host_slots_.size()); }
+
+ private:
+  enum class Direction { kOut, kIn };
+  void copy_blocks(const SwapMove& move, Direction direction, Stream& stream);
+  void copy_slot(SlotId slot, int32_t host_slot, Direction direction, Stream& stream);
+
+  Backend& backend_;
+  const KvCacheConfig config_;
+  const MemoryPlan plan_;
+  // [num_layers, num_blocks, num_kv_heads, block_size, head_dim]
+  Buffer k_, v_;
+  Buffer queries_;    // [num_layers, num_slots, window_size, num_q_heads, head_dim]
+  Buffer scores_;     // [num_layers, num_slots, num_kv_heads, score_capacity] f32
+  Buffer positions_;  // the same, i32
+  std::vector<LayerKvView> layers_;
+  PagedKvView view_;
+  size_t device_bytes_ = 0;
+
+  Buffer host_blocks_;  // [num_host_blocks, block_bytes]
+  Buffer host_slots_;   // [num_host_slots, slot_bytes]
+  std::vector<int32_t> free_host_slots_;
+  std::unordered_map<SequenceId, int32_t> swapped_slots_;
+};
+
+}  // namespace zipage
