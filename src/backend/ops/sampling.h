@@ -32,7 +32,8 @@ struct SampleArgs {
   const SampleRow* rows;        // [num_rows]
   const int32_t* bias_ids;      // ids to add to; -inf forbids
   const float* bias_values;
-  const uint32_t* token_counts; // [slots, vocab]: low 31 bits: times in the output; top bit: in the prompt
+  uint32_t* token_counts;       // [slots, vocab] in/out: low 31 bits: times in the output; top bit: in the prompt. The sampled
+                                // token of a row with a count slot is counted
   const uint32_t* allowed_masks;  // [slots, ceil(vocab / 32)] bits
   int32_t max_logprobs;         // row length of the top arrays; 0: none
   int32_t* tokens;              // out [num_rows]
