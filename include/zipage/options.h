@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -86,6 +87,10 @@ struct EngineOptions {
   int32_t num_threads = 0;  // CPU threads; 0: all cores
   uint64_t seed = 0;
   int32_t tensor_parallel_size = 1;
+  // Receives log lines ("info", "warning", ...) and the progress of loading; empty: dropped. Called on the thread that
+  // creates the engine or runs its steps.
+  std::function<void(const std::string& level, const std::string& line)> log;
+  std::function<void(const std::string& what, int64_t done, int64_t total)> progress;
 };
 
 }  // namespace zipage
