@@ -1,0 +1,62 @@
+// Weights of the linear op and of the embedding in the CPU's layout.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/context.h"
+#include "tensor/tensor.h"
+
+namespace zipage::cpu {
+
+inline constexpr int64_t kPanelOutputs = 16;  // a panel: 16 output features
+
+// Outputs beyond the last panel's end and inputs beyond in_features are zeros.
+enum class PanelFormat : uint8_t {
+  kBF16,  // [padded_in / 2][16 outputs][2 inputs], padded_in a multiple of 32: the pairs of VNNI
+          // and AMX products
+  kF16,   // [in][16 outputs]
+  kF32,   // [in][16 outputs]
+};
+
+// A run of outputs that are stored alike.
+struct LinearSegment {
+  PanelFormat format = PanelFormat::kBF16;
+  int64_t first_output = 0;
+  int64_t num_outputs = 0;
+  int64_t panel_bytes = 0;
+  Buffer panels;  // [ceil(num_outputs / 16)] panels
+
+  int64_t num_panels() const { return (num_outputs + kPanelOutputs - 1) / kPanelOutputs; }
+};
+
+class PackedLinear final : public LinearWeight {
+ public:
+  int64_t out_features() const override { return out_features_; }
+  int64_t in_features() const override { return in_features_; }
+  size_t bytes() const override;
+
+  const std::vector<LinearSegment>& segments() const { return segments_; }
+  const float* bias() const { return bias_.as<float>(); }  // [out_features + 15] or null
+
+ private:
+  friend std::unique_ptr<PackedLinear> pack_linear(std::span<const HostTensor> parts,
+                                                   std::span<const HostTensor> bias,
+                                                   const CpuContext& context);
+  int64_t out_features_ = 0;
+  int64_t in_features_ = 0;
+  std::vector<LinearSegment> segments_;
+  Buffer bias_;
+};
+
+// The parts [out_i, in], stacked. `bias`: none, or one [out_i] a part. Throws Error naming the
+// tensor.
+std::unique_ptr<PackedLinear> pack_linear(std::span<const HostTensor> parts,
+                                          std::span<const HostTensor> bias,
+                                          const CpuContext& context);
+
+}  // namespace zipage::cpu
