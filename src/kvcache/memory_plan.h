@@ -33,8 +33,8 @@ struct KvCacheConfig {
   int32_t window_size = 0;    // w
   int64_t max_model_len = 0;  // tokens; 0: unknown
   int32_t max_num_seqs = 0;   // no plan has more slots than this; 0: no limit
-  int32_t max_blocks_per_seq =
-      0;  // N_max of the largest capped budget a request may have; 0: full KV only, no slots
+  // N_max of the largest capped budget a request may have; 0: full KV only, no slots.
+  int32_t max_blocks_per_seq = 0;
   SlotContents contents;            // ignored without slots
   int64_t num_blocks_override = 0;  // N_total; 0: from the memory
   size_t swap_space_bytes = 0;      // host memory for swapped sequences
