@@ -145,7 +145,7 @@ TEST(MemoryPlanTest, TheLogLineStatesThePlan) {
   config.max_num_seqs = 4;
   const std::string line =
       plan_memory(config, size_t{4} << 30, 0).describe(config, KvPolicy::kPeak);
-  for (const char* part : {"108 blocks of 256 tokens", "4 slots", "N_max 8", "budget 1792",
+  for (const char* part : {"112 blocks of 256 tokens", "4 slots", "N_max 8", "budget 1792",
                            "policy peak", "scratch 0.0 MiB", "swap"}) {
     EXPECT_THAT(line, HasSubstr(part));
   }
