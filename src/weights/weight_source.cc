@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/mmap.h"
+#include "weights/gguf.h"
 #include "weights/safetensors.h"
 
 namespace zipage {
@@ -82,7 +83,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path, std::string_
   if (load_format == "safetensors" || (load_format == "auto" && folder)) {
     return SafetensorsSource::open(path);
   }
-  fail(StatusCode::kUnimplemented, "'{}': GGUF files are not supported yet", path);
+  return GgufSource::open(path);
 }
 
 }  // namespace zipage
