@@ -5,7 +5,9 @@
 //   compression_done()             a job's blocks are in place (or it failed)
 //
 // A sequence in compression takes no part in plans until compression_done(). Several plans may be in flight when every
-// sequence is in one of them at most. Thread: the engine's.
+// sequence is in one of them at most (plan() leaves out those in flight). Every plan is committed, the empty one too: a
+// compression that had to wait for target blocks is returned by the next commit(). When plan() is empty and commit()
+// returns nothing, only a compression in flight, or a new sequence, can change that. Thread: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +40,7 @@ struct SchedulerOptions {
 struct SequenceSpec {
   SequenceId id = 0;
   std::vector<int32_t> prompt;      // token ids, for prefix hashes
-  int64_t max_new_tokens = 0;
+  int64_t max_new_tokens = 0;       // the caller finishes the sequence by then; <= 0: up to max_model_len
   int64_t kv_budget = kFullKv;
   KvPolicy kv_policy = KvPolicy::kPeak;
   int32_t priority = 0;             // smaller first; then arrival
@@ -78,6 +80,8 @@ class Scheduler {
   virtual const StepPlan& plan() = 0;
   // results[i] belongs to plan.rows[i]. Returns the compressions to launch now.
   virtual std::vector<CompressJob> commit(const StepPlan& plan, std::span<const RowResult> results) = 0;
+  // ok: the table becomes the targets, the other blocks return to the pool. Otherwise the sequence is dropped; telling
+  // its owner is the caller's part.
   virtual void compression_done(const CompressJob& job, bool ok) = 0;
 
   virtual bool has_unfinished() const = 0;

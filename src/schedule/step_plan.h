@@ -17,7 +17,8 @@ struct PlannedRow {
   int32_t kv_begin = 0;    // physical index of the first token
   SlotId slot;             // compression slot for its queries; invalid: queries are not kept
   bool samples = false;    // the last token's logits yield the next token
-  // Peak attention: F is updated once the step is computed; the value is the length of the last update (0: none). -1: no.
+  // Peak attention: F is updated once the step is computed, at length L = position + num_tokens; the value is L', the
+  // length at the last update (0: none, F = p). Both count true tokens, evicted ones too. -1: no update.
   int32_t peak_previous_length = -1;
   int32_t table = 0;       // index of the first block in StepPlan::blocks
   int32_t num_blocks = 0;

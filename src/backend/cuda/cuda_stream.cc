@@ -1,0 +1,69 @@
+#include "backend/cuda/cuda_stream.h"
+
+#include "backend/cuda/cuda_check.h"
+
+namespace zipage {
+
+CudaStream::CudaStream(int device, bool low_priority, size_t workspace_bytes) : device_(device) {
+  ZIPAGE_CUDA_CHECK(cudaSetDevice(device));
+  int least = 0;
+  int greatest = 0;
+  ZIPAGE_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  if (workspace_bytes > 0) {
+    ZIPAGE_CUDA_CHECK(cudaMalloc(&workspace_, workspace_bytes));
+    workspace_bytes_ = workspace_bytes;
+    const cudaError_t zeroed = cudaMemset(workspace_, 0, workspace_bytes);
+    if (zeroed != cudaSuccess) cudaFree(workspace_);
+    ZIPAGE_CUDA_CHECK(zeroed);
+  }
+  const cudaError_t created = cudaStreamCreateWithPriority(&handle_, cudaStreamNonBlocking,
+                                                           low_priority ? least : greatest);
+  if (created != cudaSuccess) cudaFree(workspace_);
+  ZIPAGE_CUDA_CHECK(created);
+}
+
+CudaStream::~CudaStream() {
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(handle_);
+  cudaStreamDestroy(handle_);
+  cudaFree(workspace_);
+}
+
+CudaEvent::CudaEvent(int device) : device_(device) {
+  ZIPAGE_CUDA_CHECK(cudaSetDevice(device));
+  ZIPAGE_CUDA_CHECK(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+}
+
+CudaEvent::~CudaEvent() { cudaEventDestroy(handle_); }
+
+void CudaEvent::record(Stream& stream) {
+  ZIPAGE_CUDA_CHECK(cudaEventRecord(handle_, cuda_stream(stream).handle()));
+}
+
+bool CudaEvent::query() {
+  const cudaError_t status = cudaEventQuery(handle_);
+  if (status == cudaErrorNotReady) return false;
+  ZIPAGE_CUDA_CHECK(status);
+  return true;
+}
+
+void CudaEvent::wait() { ZIPAGE_CUDA_CHECK(cudaEventSynchronize(handle_)); }
+
+void CudaEvent::block(Stream& stream) {
+  ZIPAGE_CUDA_CHECK(cudaStreamWaitEvent(cuda_stream(stream).handle(), handle_, 0));
+}
+
+CudaGraph::CudaGraph(int device, cudaGraph_t graph) : device_(device) {
+  const cudaError_t status = cudaGraphInstantiate(&handle_, graph, 0);
+  cudaGraphDestroy(graph);
+  ZIPAGE_CUDA_CHECK(status);
+}
+
+CudaGraph::~CudaGraph() { cudaGraphExecDestroy(handle_); }
+
+void CudaGraph::launch(Stream& stream) {
+  ZIPAGE_CUDA_CHECK(cudaSetDevice(device_));
+  ZIPAGE_CUDA_CHECK(cudaGraphLaunch(handle_, cuda_stream(stream).handle()));
+}
+
+}  // namespace zipage

@@ -1,0 +1,66 @@
+#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/embed.h"
+
+namespace zipage {
+
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kUnroll = 4;
+
+// One block copies kThreads * kUnroll vectors of one row: out[i, :] = table[rows[i], :].
+template <typename Vector>
+__global__ void __launch_bounds__(kThreads) copy_rows_kernel(const Vector* __restrict__ table,
+                                                             const int32_t* __restrict__ rows,
+                                                             int32_t vectors,
+                                                             Vector* __restrict__ out) {
+  const int64_t from = static_cast<int64_t>(rows[blockIdx.x]) * vectors;
+  const int64_t to = static_cast<int64_t>(blockIdx.x) * vectors;
+  const int begin = static_cast<int>(blockIdx.y * kThreads * kUnroll + threadIdx.x);
+  Vector value[kUnroll];
+#pragma unroll
+  for (int i = 0; i < kUnroll; ++i) {
+    const int column = begin + i * kThreads;
+    if (column < vectors) value[i] = table[from + column];
+  }
+#pragma unroll
+  for (int i = 0; i < kUnroll; ++i) {
+    const int column = begin + i * kThreads;
+    if (column < vectors) out[to + column] = value[i];
+  }
+}
+
+void copy_rows(DType dtype,
+               const void* table,
+               const int32_t* rows,
+               int32_t num_rows,
+               int32_t hidden,
+               void* out,
+               cudaStream_t stream) {
+  if (num_rows == 0 || hidden == 0) return;
+  const int64_t row_bytes = dtype_bytes(dtype, hidden);
+  if (row_bytes % 16 == 0) {
+    const int32_t vectors = static_cast<int32_t>(row_bytes / 16);
+    const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
+    copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint4*>(table), rows, vectors,
+                                                    static_cast<uint4*>(out));
+  } else {
+    const int32_t vectors = static_cast<int32_t>(row_bytes / 2);
+    const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
+    copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint16_t*>(table), rows,
+                                                    vectors, static_cast<uint16_t*>(out));
+  }
+  ZIPAGE_CUDA_CHECK_LAUNCH("copy_rows");
+}
+
+}  // namespace
+
+void launch_embed(const EmbedKernelArgs& args, const CudaContext&, cudaStream_t stream) {
+  copy_rows(args.dtype, args.table, args.ids, args.num_tokens, args.hidden, args.out, stream);
+}
+
+void launch_gather_rows(const GatherRowsArgs& args, const CudaContext&, cudaStream_t stream) {
+  copy_rows(args.dtype, args.x, args.rows, args.num_rows, args.hidden, args.out, stream);
+}
+
+}  // namespace zipage

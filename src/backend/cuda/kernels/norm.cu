@@ -1,0 +1,99 @@
+#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/norm.h"
+
+namespace zipage {
+
+namespace {
+
+constexpr int kMaxThreads = 512;
+
+// One block a row. The row stays in registers: kPerThread vectors of N elements a thread.
+template <typename T, int N, int kPerThread>
+__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(
+    const T* x, T* residual, const float* __restrict__ weight, float eps, int32_t hidden, T* out) {
+  using Vector = Pack<T, N>;
+  __shared__ float shared[33];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * hidden;
+  const int vectors = hidden / N;
+  const auto* x_row = reinterpret_cast<const Vector*>(x + row);
+  auto* residual_row = residual == nullptr ? nullptr : reinterpret_cast<Vector*>(residual + row);
+  auto* out_row = reinterpret_cast<Vector*>(out + row);
+  const auto* weight_row = reinterpret_cast<const Pack<float, N>*>(weight);
+
+  Vector kept[kPerThread];
+  Vector added[kPerThread];
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int column = static_cast<int>(threadIdx.x + i * blockDim.x);
+    if (column < vectors) {
+      kept[i] = x_row[column];
+      if (residual_row != nullptr) added[i] = residual_row[column];
+    }
+  }
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int column = static_cast<int>(threadIdx.x + i * blockDim.x);
+    if (column >= vectors) continue;
+    if (residual_row != nullptr) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        kept[i].value[j] = from_float<T>(to_float(kept[i].value[j]) + to_float(added[i].value[j]));
+      }
+      residual_row[column] = kept[i];
+    }
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float value = to_float(kept[i].value[j]);
+      squares += value * value;
+    }
+  }
+  const float scale = rsqrtf(block_sum(squares, shared) / static_cast<float>(hidden) + eps);
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int column = static_cast<int>(threadIdx.x + i * blockDim.x);
+    if (column >= vectors) continue;
+    const Pack<float, N> w = weight_row[column];
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      kept[i].value[j] = from_float<T>(to_float(kept[i].value[j]) * scale * w.value[j]);
+    }
+    out_row[column] = kept[i];
+  }
+}
+
+template <typename T, int N, int kPerThread>
+void launch(const RmsNormArgs& args, int threads, cudaStream_t stream) {
+  rms_norm_kernel<T, N, kPerThread><<<args.num_tokens, threads, 0, stream>>>(
+      static_cast<const T*>(args.x), static_cast<T*>(args.residual), args.weight, args.eps,
+      args.hidden, static_cast<T*>(args.out));
+}
+
+template <typename T, int N>
+void choose(const RmsNormArgs& args, cudaStream_t stream) {
+  const int vectors = args.hidden / N;
+  const auto threads = [&](int per_thread) {
+    return ceil_div(ceil_div(vectors, per_thread), 32) * 32;
+  };
+  if (vectors <= 256) return launch<T, N, 1>(args, threads(1), stream);
+  if (vectors <= 2 * kMaxThreads) return launch<T, N, 2>(args, threads(2), stream);
+  if (vectors <= 4 * kMaxThreads) return launch<T, N, 4>(args, threads(4), stream);
+  if (vectors <= 8 * kMaxThreads) return launch<T, N, 8>(args, threads(8), stream);
+  kernel_lacks("rms_norm", "hidden size", args.hidden, "up to 4096 vectors of 16 bytes");
+}
+
+}  // namespace
+
+void launch_rms_norm(const RmsNormArgs& args, const CudaContext&, cudaStream_t stream) {
+  if (args.num_tokens == 0) return;
+  dispatch_activation(args.dtype, "rms_norm", [&]<typename T>(T) {
+    if (args.hidden % kVector<T> == 0) {
+      choose<T, kVector<T>>(args, stream);
+    } else {
+      choose<T, 1>(args, stream);
+    }
+  });
+  ZIPAGE_CUDA_CHECK_LAUNCH("rms_norm");
+}
+
+}  // namespace zipage

@@ -1,0 +1,106 @@
+// The container format of GGUF files, version 2 and 3: typed metadata and the list of tensors.
+// Every count, length and offset is checked against the size of the file. What the tensors' types
+// mean is not known here: see weights/gguf.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mmap.h"
+
+namespace zipage {
+
+enum class GgufType : uint32_t {
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64,
+};
+const char* to_string(GgufType type);  // "u8", "string", ...
+
+// A value of the metadata; points into the file.
+struct GgufValue {
+  GgufType type;
+  GgufType element_type;             // of an array; otherwise `type`
+  uint64_t count;                    // elements of an array; otherwise 1
+  std::span<const std::byte> bytes;  // the elements; strings with their lengths before them
+};
+
+struct GgufTensorInfo {
+  std::string_view name;
+  std::vector<int64_t> extents;  // in the file's order: the innermost first; each at least 1
+  uint32_t type;                 // ggml's number
+  uint64_t offset;               // bytes from the start of the data
+};
+
+// Immutable once made: any thread may read it.
+class GgufFile {
+ public:
+  static constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
+
+  static GgufFile open(const std::string& path);
+  // `file` must outlive the result; `path` is for messages.
+  static GgufFile parse(std::span<const std::byte> file, const std::string& path);
+
+  const std::string& path() const { return path_; }
+  uint32_t version() const { return version_; }
+  uint64_t alignment() const { return alignment_; }
+  const std::vector<GgufTensorInfo>& tensors() const { return tensors_; }
+  std::span<const std::byte> data() const { return data_; }  // what tensor offsets count from
+  const std::map<std::string_view, GgufValue>& metadata() const { return metadata_; }
+
+  // find_*: nothing when the key is absent; get_*: kDataLoss then. Both: kDataLoss for another
+  // type, or a value out of range; the message names the file, the key and the value.
+  std::optional<int64_t> find_int(std::string_view key,
+                                  int64_t min = 0,
+                                  int64_t max = kMaxInt) const;
+  std::optional<double> find_double(std::string_view key, double min, double max) const;
+  std::optional<bool> find_bool(std::string_view key) const;
+  std::optional<std::string_view> find_string(std::string_view key) const;
+  std::optional<std::vector<std::string_view>> find_strings(std::string_view key) const;
+  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;
+  std::optional<std::vector<float>> find_floats(std::string_view key) const;
+  int64_t get_int(std::string_view key, int64_t min = 0, int64_t max = kMaxInt) const;
+  double get_double(std::string_view key, double min, double max) const;
+  std::string_view get_string(std::string_view key) const;
+  std::vector<std::string_view> get_strings(std::string_view key) const;
+
+ private:
+  class Reader;
+
+  GgufFile() = default;
+  void read_all(std::span<const std::byte> file);
+  void read_metadata(Reader& reader, uint64_t count);
+  void read_tensors(Reader& reader, uint64_t count);
+  const GgufValue* find(std::string_view key) const;
+  [[noreturn]] void fail_missing(std::string_view key) const;
+  [[noreturn]] void fail_type(std::string_view key,
+                              const GgufValue& value,
+                              const char* expected) const;
+
+  MappedFile mapping_;  // empty after parse()
+  std::string path_;
+  uint32_t version_ = 0;
+  uint64_t alignment_ = 32;
+  std::map<std::string_view, GgufValue> metadata_;
+  std::vector<GgufTensorInfo> tensors_;
+  std::span<const std::byte> data_;
+};
+
+}  // namespace zipage

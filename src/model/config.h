@@ -1,0 +1,54 @@
+// What the forward pass must know of a model; from config.json or from GGUF metadata.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/rope.h"
+#include "tensor/dtype.h"
+
+namespace zipage {
+
+class JsonValue;
+
+struct ModelConfig {
+  std::string architecture;  // "Qwen3ForCausalLM"
+  std::string model_type;    // "qwen3"
+  int32_t hidden_size = 0;
+  int32_t intermediate_size = 0;
+  int32_t num_layers = 0;
+  int32_t num_q_heads = 0;  // a multiple of num_kv_heads
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t vocab_size = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  RopeConfig rope;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;  // q, k and v have a bias
+  bool output_bias = false;     // o has one
+  bool mlp_bias = false;        // gate, up and down have one
+  bool qk_norm = false;         // every q and k head is normed before RoPE
+  bool interleaved_qk = false;  // the file orders q and k rows for RoPE of (2i, 2i + 1) pairs
+  std::vector<int32_t> eos_token_ids;
+  std::optional<int32_t> bos_token_id;
+  DType dtype = DType::kF32;  // the type the weights were trained or saved in
+
+  float attention_scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+  // Tokens that the model can attend to: max_position_embeddings, stretched by RoPE scaling.
+  int64_t max_context_tokens() const;
+};
+
+// From a parsed config.json. Every field is checked for type, range and consistency; an unknown
+// architecture is an error that lists the supported ones. Throws kDataLoss, or kUnimplemented.
+ModelConfig parse_model_config(const JsonValue& json);
+// From folder/config.json.
+ModelConfig read_model_config(const std::string& folder);
+
+// The checks that hold whatever the config was read from; `file` is for messages.
+void check_model_config(const ModelConfig& config, const std::string& file);
+
+}  // namespace zipage

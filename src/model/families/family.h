@@ -1,0 +1,46 @@
+// What sets the model families apart. All of them are pre-norm decoders with gated SiLU, RMS norm,
+// grouped queries and RoPE; see model/decoder.h for the forward pass.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace zipage {
+
+class JsonValue;
+struct ModelConfig;
+
+struct ModelFamily {
+  std::string_view architecture;       // config.json: architectures[0]
+  std::string_view model_type;         // config.json: model_type
+  std::string_view gguf_architecture;  // general.architecture; empty: none of its own
+  int32_t default_head_dim;            // where config.json has none; 0: hidden_size / heads
+  bool kv_heads_optional;              // absent num_key_value_heads means one a query head
+  bool gguf_interleaved_qk;            // GGUF files order q and k rows for RoPE of adjacent pairs
+  // The fields that only this family has. `config` has its sizes already.
+  void (*read_json)(const JsonValue& json, ModelConfig& config);
+  // The same for a GGUF file, whose tensors tell of biases.
+  void (*set_gguf)(ModelConfig& config);
+};
+
+const ModelFamily& llama_family();
+const ModelFamily& mistral_family();
+const ModelFamily& qwen2_family();
+const ModelFamily& qwen3_family();
+
+std::span<const ModelFamily* const> model_families();
+// Null when unknown.
+const ModelFamily* find_family(std::string_view architecture);
+const ModelFamily* find_gguf_family(std::string_view gguf_architecture);
+// "LlamaForCausalLM, MistralForCausalLM, ..." and "llama, qwen2, ...".
+std::string supported_architectures();
+std::string supported_gguf_architectures();
+
+// Refuses a config whose layers attend to a window: `window` is the field of a model in which every
+// layer slides when the field is set.
+void refuse_sliding_window(const JsonValue& json, const ModelConfig& config);
+// Qwen's form of it: use_sliding_window, and only layers from max_window_layers on slide.
+void refuse_qwen_sliding_window(const JsonValue& json, const ModelConfig& config);
+
+}  // namespace zipage

@@ -1,0 +1,23 @@
+// A model as a user names it: a folder from the Hugging Face hub, or a GGUF file.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "model/config.h"
+#include "model/generation_config.h"
+#include "weights/weight_source.h"
+
+namespace zipage {
+
+struct OpenedModel {
+  ModelConfig config;
+  GenerationConfig generation;
+  std::unique_ptr<WeightSource> weights;
+};
+
+// `load_format`: auto | safetensors | gguf | dummy. dummy needs config.json alone.
+OpenedModel open_model(const std::string& path, std::string_view load_format = "auto");
+
+}  // namespace zipage

@@ -1,0 +1,36 @@
+// The tensors of a GGUF file. Packed types stay packed; see weights/dequantize.h for what they
+// mean.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/gguf_file.h"
+#include "weights/weight_source.h"
+
+namespace zipage {
+
+struct GgmlType {
+  std::string_view name;       // "Q4_K"
+  std::optional<DType> dtype;  // none: known to the format, not to Zipage
+};
+// Nothing for a number that is no type, or is one no longer.
+std::optional<GgmlType> ggml_type(uint32_t number);
+
+class GgufSource : public WeightSource {
+ public:
+  // Throws as GgufFile::open does, and kDataLoss for tensors that are unknown, overlap, end past
+  // the file, or whose rows are no whole number of packed blocks.
+  static std::unique_ptr<GgufSource> open(const std::string& path);
+  explicit GgufSource(GgufFile file);
+
+  WeightNaming naming() const override { return WeightNaming::kGguf; }
+  const GgufFile& file() const { return file_; }
+
+ private:
+  GgufFile file_;
+};
+
+}  // namespace zipage

@@ -1,0 +1,209 @@
+#include "weights/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "weights/json.h"
+
+namespace zipage {
+namespace {
+
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+constexpr int64_t kMaxExtent = int64_t{1} << 48;
+
+struct TypeName {
+  std::string_view name;
+  int64_t bytes;
+  std::optional<DType> dtype;
+};
+constexpr std::array<TypeName, 15> kTypes = {{
+    {"F32", 4, DType::kF32},
+    {"F16", 2, DType::kF16},
+    {"BF16", 2, DType::kBF16},
+    {"F8_E4M3", 1, DType::kF8E4M3},
+    {"I8", 1, DType::kI8},
+    {"I32", 4, DType::kI32},
+    {"I64", 8, DType::kI64},
+    {"U8", 1, DType::kU8},
+    {"F64", 8, std::nullopt},
+    {"F8_E5M2", 1, std::nullopt},
+    {"BOOL", 1, std::nullopt},
+    {"I16", 2, std::nullopt},
+    {"U16", 2, std::nullopt},
+    {"U32", 4, std::nullopt},
+    {"U64", 8, std::nullopt},
+}};
+
+struct Placed {
+  SafetensorsEntry entry;
+  int64_t begin, end;  // bytes of the data section
+};
+
+Placed parse_entry(const std::string& name,
+                   const JsonValue& info,
+                   const std::string& path,
+                   int64_t data_bytes) {
+  const JsonValue type_field = info.at("dtype");
+  const std::string type_name = type_field.as_string();
+  const auto type = std::find_if(kTypes.begin(), kTypes.end(),
+                                 [&](const TypeName& known) { return known.name == type_name; });
+  if (type == kTypes.end()) {
+    fail(StatusCode::kDataLoss, "{}: tensor '{}' has unknown dtype '{}'; expected BF16, F16 or F32",
+         path, name, type_name);
+  }
+  Placed placed{};
+  HostTensor& tensor = placed.entry.tensor;
+  tensor.name = name;
+  if (type->dtype) {
+    tensor.dtype = *type->dtype;
+  } else {
+    placed.entry.unsupported_type = type_name;
+  }
+  int64_t bytes = type->bytes;
+  for (const JsonValue& extent : info.at("shape").elements()) {
+    tensor.shape.push_back(extent.as_int(0, kMaxExtent));
+    if (__builtin_mul_overflow(bytes, tensor.shape.back(), &bytes)) {
+      fail(StatusCode::kDataLoss, "{}: tensor '{}' has shape {}, more bytes than 2^63", path, name,
+           info.at("shape").text());
+    }
+  }
+  const JsonValue offsets_field = info.at("data_offsets");
+  const std::vector<JsonValue> offsets = offsets_field.elements();
+  if (offsets.size() != 2) offsets_field.fail_expected("[begin, end]");
+  placed.begin = offsets[0].as_int(0, INT64_MAX);
+  placed.end = offsets[1].as_int(0, INT64_MAX);
+  if (placed.begin > placed.end || placed.end > data_bytes) {
+    fail(StatusCode::kDataLoss,
+         "{}: tensor '{}' has data_offsets [{}, {}]; the file holds {} bytes of data", path, name,
+         placed.begin, placed.end, data_bytes);
+  }
+  if (placed.end - placed.begin != bytes) {
+    fail(StatusCode::kDataLoss, "{}: tensor '{}' has {} bytes, but {} of shape {} takes {}", path,
+         name, placed.end - placed.begin, type_name, to_string(tensor.shape), bytes);
+  }
+  return placed;
+}
+
+}  // namespace
+
+std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> file,
+                                                const std::string& path) {
+  uint64_t header_bytes = 0;
+  if (file.size() < sizeof header_bytes) {
+    fail(StatusCode::kDataLoss, "{}: {} bytes are too few for a safetensors file", path,
+         file.size());
+  }
+  for (size_t i = 0; i < sizeof header_bytes; ++i) {
+    header_bytes |= std::to_integer<uint64_t>(file[i]) << (8 * i);
+  }
+  const uint64_t rest = file.size() - sizeof header_bytes;
+  if (header_bytes > std::min(rest, kMaxHeaderBytes)) {
+    fail(StatusCode::kDataLoss,
+         "{}: header of {} bytes in a file of {}; truncated, or not a safetensors file", path,
+         header_bytes, file.size());
+  }
+  const std::string_view header(reinterpret_cast<const char*>(file.data()) + sizeof header_bytes,
+                                header_bytes);
+  if (header.empty() || header.front() != '{') {
+    fail(StatusCode::kDataLoss, "{}: the header does not start with '{{'", path);
+  }
+  const std::span<const std::byte> data = file.subspan(sizeof header_bytes + header_bytes);
+  std::vector<Placed> placed;
+  for (const auto& [name, info] : JsonValue::parse(header, path).members()) {
+    if (name == "__metadata__") {
+      for (const auto& [key, value] : info.members()) value.as_string();
+      continue;
+    }
+    placed.push_back(parse_entry(name, info, path, static_cast<int64_t>(data.size())));
+  }
+  // The format allows neither overlaps nor holes.
+  std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::vector<SafetensorsEntry> entries;
+  int64_t next = 0;
+  for (Placed& item : placed) {
+    if (item.begin != next) {
+      fail(StatusCode::kDataLoss, "{}: tensor '{}' begins at byte {} of the data; expected {} ({})",
+           path, item.entry.tensor.name, item.begin, next, item.begin < next ? "overlap" : "hole");
+    }
+    next = item.end;
+    item.entry.tensor.data = data.data() + item.begin;
+    entries.push_back(std::move(item.entry));
+  }
+  if (next != static_cast<int64_t>(data.size())) {
+    fail(StatusCode::kDataLoss, "{}: the tensors take {} bytes of data, but the file holds {}",
+         path, next, data.size());
+  }
+  return entries;
+}
+
+std::unique_ptr<SafetensorsSource> SafetensorsSource::open(const std::string& folder) {
+  if (!is_directory(folder)) {
+    fail(StatusCode::kNotFound, "'{}' is not a folder of safetensors files", folder);
+  }
+  std::unique_ptr<SafetensorsSource> source(new SafetensorsSource(folder));
+  const std::string single = join_path(folder, "model.safetensors");
+  const std::string index = join_path(folder, "model.safetensors.index.json");
+  if (is_regular_file(single)) {
+    source->add_file(single);
+  } else if (is_regular_file(index)) {
+    source->add_shards(folder, index);
+  } else {
+    fail(StatusCode::kNotFound,
+         "'{}' has neither model.safetensors nor model.safetensors.index.json", folder);
+  }
+  return source;
+}
+
+std::vector<std::string> SafetensorsSource::add_file(const std::string& path) {
+  const MappedFile& file = files_.emplace_back(MappedFile::open(path));
+  std::vector<std::string> names;
+  for (SafetensorsEntry& parsed : parse_safetensors(file.data(), path)) {
+    names.push_back(parsed.tensor.name);
+    add({std::move(parsed.tensor), path, std::move(parsed.unsupported_type)});
+  }
+  return names;
+}
+
+void SafetensorsSource::add_shards(const std::string& folder, const std::string& index_path) {
+  const JsonValue index = JsonValue::read(index_path);
+  std::map<std::string, std::set<std::string>> shards;  // file -> tensors
+  for (const auto& [name, shard] : index.at("weight_map").members()) {
+    const std::string file = shard.as_string();
+    if (file.empty() || file.find('/') != std::string::npos ||
+        file.find('\0') != std::string::npos) {
+      shard.fail_expected("the name of a file in the same folder");
+    }
+    shards[file].insert(name);
+  }
+  if (shards.empty()) index.at("weight_map").fail_expected("at least one tensor");
+  for (const auto& [file, listed] : shards) {
+    const std::string path = join_path(folder, file);
+    if (!is_regular_file(path)) {
+      fail(StatusCode::kNotFound, "{}: tensor '{}' is in '{}', and there is no such file",
+           index_path, *listed.begin(), file);
+    }
+    size_t num_listed = 0;
+    for (const std::string& name : add_file(path)) {
+      if (!listed.contains(name)) {
+        fail(StatusCode::kDataLoss, "{}: tensor '{}' of {} is not listed as part of that file",
+             index_path, name, file);
+      }
+      ++num_listed;
+    }
+    if (num_listed == listed.size()) continue;
+    for (const std::string& name : listed) {
+      if (entry(name) == nullptr) {
+        fail(StatusCode::kDataLoss, "{}: tensor '{}' is said to be in {}, which lacks it",
+             index_path, name, file);
+      }
+    }
+  }
+}
+
+}  // namespace zipage

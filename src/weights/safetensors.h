@@ -1,0 +1,40 @@
+// Reader of the safetensors format: 8 bytes with the length of a JSON header, the header, the data.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mmap.h"
+#include "weights/weight_source.h"
+
+namespace zipage {
+
+struct SafetensorsEntry {
+  HostTensor tensor;
+  std::string unsupported_type;  // "F64", "BOOL", ...: known to the format, not to Zipage
+};
+
+// Checks the whole header against the size of the file: every byte of data belongs to exactly one
+// tensor. The tensors point into `file`. Throws kDataLoss; `path` is for messages.
+std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> file,
+                                                const std::string& path);
+
+// model.safetensors, or the shards that model.safetensors.index.json lists, of one folder.
+class SafetensorsSource : public WeightSource {
+ public:
+  static std::unique_ptr<SafetensorsSource> open(const std::string& folder);
+  WeightNaming naming() const override { return WeightNaming::kHuggingFace; }
+
+ private:
+  explicit SafetensorsSource(const std::string& folder) : WeightSource(folder) {}
+  // The names of the tensors that were added.
+  std::vector<std::string> add_file(const std::string& path);
+  void add_shards(const std::string& folder, const std::string& index_path);
+
+  std::vector<MappedFile> files_;
+};
+
+}  // namespace zipage

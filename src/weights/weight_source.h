@@ -1,0 +1,65 @@
+// Where the tensors of a model come from: safetensors files, a GGUF file, or nowhere (dummy
+// weights).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace zipage {
+
+// How the tensors of a source are called, and how q and k rows are ordered.
+enum class WeightNaming { kHuggingFace, kGguf };
+
+// Owns the bytes that its tensors point to. Immutable once made: any thread may read it.
+// Data is aligned to the element's size (packed types: to 2 bytes, their scales are f16).
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  WeightSource(const WeightSource&) = delete;
+  WeightSource& operator=(const WeightSource&) = delete;
+
+  // Null when there is no such tensor. Throws kUnimplemented when its element type is one that
+  // Zipage cannot use.
+  const HostTensor* find(std::string_view name) const;
+  // Throws kNotFound, or kDataLoss when the shape is not `expected_shape`: file, tensor, both
+  // shapes.
+  const HostTensor& get(std::string_view name, const Shape& expected_shape) const;
+
+  std::vector<std::string> names() const;  // sorted
+  int64_t total_bytes() const { return total_bytes_; }
+  const std::string& path() const { return path_; }  // folder or file
+  virtual WeightNaming naming() const = 0;
+
+ protected:
+  explicit WeightSource(std::string path) : path_(std::move(path)) {}
+
+  struct Entry {
+    HostTensor tensor;
+    std::string file;              // for messages
+    std::string unsupported_type;  // not empty: why find() throws; then tensor.data is null
+  };
+  // Throws kDataLoss when the name is taken. Moves unaligned data to an aligned copy.
+  void add(Entry entry);
+  const Entry* entry(std::string_view name) const;
+  size_t num_tensors() const { return entries_.size(); }
+
+ private:
+  std::string path_;
+  std::map<std::string, Entry, std::less<>> entries_;
+  std::vector<std::unique_ptr<std::byte[]>> aligned_copies_;
+  int64_t total_bytes_ = 0;
+};
+
+// `load_format`: auto | safetensors | gguf. auto: a folder holds safetensors files, a file is GGUF.
+// Dummy weights are made from a config: see model/dummy_weights.h.
+std::unique_ptr<WeightSource> open_weights(const std::string& path,
+                                           std::string_view load_format = "auto");
+
+}  // namespace zipage
