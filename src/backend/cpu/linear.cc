@@ -17,7 +17,19 @@ const PackedLinear& packed(const LinearWeight* weight) {
   return *linear;
 }
 
-LinearKernel choose_kernel(PanelFormat format) {
+LinearKernel choose_kernel(PanelFormat format, const CpuContext& context) {
+#if defined(__x86_64__)
+  if (context.isa >= Isa::kAvx2) {
+    switch (format) {
+      case PanelFormat::kBF16:
+        return linear_bf16_avx2;
+      case PanelFormat::kF16:
+        return linear_f16_avx2;
+      case PanelFormat::kF32:
+        return linear_f32_avx2;
+    }
+  }
+#endif
   switch (format) {
     case PanelFormat::kBF16:
       return linear_bf16_scalar;
@@ -27,6 +39,14 @@ LinearKernel choose_kernel(PanelFormat format) {
       return linear_f32_scalar;
   }
   return nullptr;
+}
+
+// Panels a piece: few enough pieces that each streams a long run of memory, enough that no thread waits long for another.
+int64_t panels_per_piece(int64_t num_panels, int64_t num_threads) {
+  if (num_threads == 1) return num_panels;
+  const int64_t share = num_panels / num_threads;
+  const int64_t pieces = num_threads * std::clamp<int64_t>(share / 4, 1, 8);
+  return (num_panels + pieces - 1) / pieces;
 }
 
 // One output's weights, from its panel.
@@ -71,8 +91,9 @@ void linear(const LinearArgs& args, CpuContext& context) {
     task.num_rows = args.num_tokens;
     task.out = static_cast<float*>(args.out) + segment.first_output;
     task.out_stride = weight.out_features();
-    const LinearKernel kernel = choose_kernel(segment.format);
-    context.pool->parallel_for(segment.num_panels(), 4, [&](int64_t begin, int64_t end) {
+    const LinearKernel kernel = choose_kernel(segment.format, context);
+    const int64_t grain = panels_per_piece(segment.num_panels(), context.pool->num_threads());
+    context.pool->parallel_for(segment.num_panels(), grain, [&](int64_t begin, int64_t end) {
       LinearTask piece = task;
       piece.panel_begin = begin;
       piece.panel_end = end;

@@ -25,8 +25,12 @@ struct LinearTask {
 
 using LinearKernel = void (*)(const LinearTask&);
 
+// By panel format (linear.h) and instruction set.
 void linear_bf16_scalar(const LinearTask& task);
 void linear_f16_scalar(const LinearTask& task);
 void linear_f32_scalar(const LinearTask& task);
+void linear_bf16_avx2(const LinearTask& task);
+void linear_f16_avx2(const LinearTask& task);
+void linear_f32_avx2(const LinearTask& task);
 
 }  // namespace zipage::cpu

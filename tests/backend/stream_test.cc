@@ -1,0 +1,187 @@
+// Streams and events of the CPU backend.
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "backend/cpu/cpu_backend_impl.h"
+#include "base/error.h"
+
+namespace zipage {
+namespace {
+
+using cpu::CpuContext;
+using cpu::Task;
+
+class Streams : public testing::Test {
+ protected:
+  static BackendOptions options() {
+    BackendOptions o;
+    o.num_threads = 1;
+    return o;
+  }
+  cpu::CpuBackend backend_{options()};
+};
+
+Task fails(const char* what) {
+  return Task([what](CpuContext&) { throw std::runtime_error(what); });
+}
+
+template <typename F>
+std::string message_of(F&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Streams, MainStreamRunsAtOnce) {
+  const auto stream = backend_.create_stream(false);
+  const auto event = backend_.create_event();
+  EXPECT_TRUE(event->query());  // never recorded: nothing to wait for
+  int from = 5, to = 0;
+  backend_.copy(&to, &from, sizeof from, *stream);
+  EXPECT_EQ(to, 5);
+  event->record(*stream);
+  EXPECT_TRUE(event->query());
+  backend_.fill_zero(&to, sizeof to, *stream);
+  EXPECT_EQ(to, 0);
+}
+
+TEST_F(Streams, WorkerRunsInOrder) {
+  const auto stream = backend_.create_stream(true);
+  auto& queued = dynamic_cast<cpu::QueuedStream&>(*stream);
+  std::vector<int> order;
+  for (int i = 0; i < 500; ++i) queued.push(Task([&order, i](CpuContext&) { order.push_back(i); }));
+  backend_.synchronize(*stream);
+  ASSERT_EQ(order.size(), 500u);
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST_F(Streams, ManualStreamRunsWhenTold) {
+  const auto stream = backend_.create_manual_stream();
+  const auto event = backend_.create_event();
+  int from = 1, to = 0;
+  backend_.copy(&to, &from, sizeof from, *stream);
+  event->record(*stream);
+  EXPECT_FALSE(event->query());
+  EXPECT_TRUE(stream->run_next());
+  EXPECT_EQ(to, 1);
+  EXPECT_FALSE(event->query());  // its own mark is still queued
+  EXPECT_TRUE(stream->run_next());
+  EXPECT_TRUE(event->query());
+  EXPECT_FALSE(stream->run_next());
+}
+
+TEST_F(Streams, WaitDrivesAManualStreamUpToTheEventOnly) {
+  const auto stream = backend_.create_manual_stream();
+  const auto event = backend_.create_event();
+  int runs = 0;
+  stream->push(Task([&](CpuContext&) { ++runs; }));
+  event->record(*stream);
+  stream->push(Task([&](CpuContext&) { ++runs; }));
+  event->wait();
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(stream->num_queued(), 1u);
+  stream->synchronize();
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(Streams, ArgumentsAreCopiedWithTheirBatch) {
+  const auto stream = backend_.create_manual_stream();
+  const std::vector<float> x = {1, 2, 3, 4};
+  const std::vector<int32_t> rows = {1, 0};
+  std::vector<float> out(4);
+  GatherRowsArgs args{DType::kF32, x.data(), rows.data(), 2, 2, out.data()};
+  backend_.gather_rows(args, *stream);
+  args = {};
+  EXPECT_EQ(out, std::vector<float>(4));
+  EXPECT_TRUE(stream->run_next());
+  EXPECT_EQ(out, (std::vector<float>{3, 4, 1, 2}));
+}
+
+TEST_F(Streams, BlockOrdersTwoWorkers) {
+  const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
+  const auto event = backend_.create_event();
+  std::atomic<bool> done{false};
+  bool seen = false;
+  dynamic_cast<cpu::QueuedStream&>(*first).push(Task([&](CpuContext&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    done = true;
+  }));
+  event->record(*first);
+  event->block(*second);
+  dynamic_cast<cpu::QueuedStream&>(*second).push(Task([&](CpuContext&) { seen = done; }));
+  backend_.synchronize(*second);
+  EXPECT_TRUE(seen);
+  event->block(*backend_.create_stream(false));  // the main stream waits at once
+}
+
+TEST_F(Streams, FailureGoesToTheEventAfterIt) {
+  const auto stream = backend_.create_manual_stream();
+  const auto good = backend_.create_event(), bad = backend_.create_event(),
+             later = backend_.create_event();
+  int runs = 0;
+  good->record(*stream);
+  stream->push(fails("first job"));
+  stream->push(Task([&](CpuContext&) { runs += 10; }));  // of the failed job: skipped
+  bad->record(*stream);
+  stream->push(Task([&](CpuContext&) { runs += 1; }));  // the next job: runs
+  later->record(*stream);
+  while (stream->run_next()) {
+  }
+  EXPECT_TRUE(good->query());
+  EXPECT_EQ(message_of([&] { bad->query(); }), "first job");
+  EXPECT_EQ(message_of([&] { bad->wait(); }), "first job");
+  EXPECT_TRUE(later->query());
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(message_of([&] { stream->synchronize(); }), "no error");  // reported already
+  bad->record(*stream);
+  EXPECT_EQ(message_of([&] { bad->wait(); }), "no error");
+}
+
+TEST_F(Streams, SynchronizeReportsAFailureOnce) {
+  const auto stream = backend_.create_stream(true);
+  dynamic_cast<cpu::QueuedStream&>(*stream).push(fails("lost?"));
+  EXPECT_EQ(message_of([&] { backend_.synchronize(*stream); }), "lost?");
+  EXPECT_EQ(message_of([&] { backend_.synchronize(*stream); }), "no error");
+}
+
+TEST_F(Streams, FailureThatNoOneAskedForSurfacesAtSynchronize) {
+  const auto stream = backend_.create_manual_stream();
+  const auto event = backend_.create_event();
+  stream->push(fails("unseen"));
+  event->record(*stream);
+  EXPECT_EQ(message_of([&] { stream->synchronize(); }), "unseen");
+}
+
+TEST_F(Streams, WorkerFinishesItsQueueAtTheEnd) {
+  std::atomic<int> runs{0};
+  {
+    const auto stream = backend_.create_stream(true);
+    for (int i = 0; i < 100; ++i) {
+      dynamic_cast<cpu::QueuedStream&>(*stream).push(Task([&](CpuContext&) { ++runs; }));
+    }
+  }
+  EXPECT_EQ(runs, 100);
+}
+
+TEST_F(Streams, MemoryIsAlignedAndAskingForTooMuchIsAnError) {
+  for (const size_t bytes : {size_t{1}, size_t{1000}, (size_t{3} << 20) + 5}) {
+    const Buffer buffer = backend_.allocate(bytes, MemorySpace::kDevice);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    EXPECT_EQ(buffer.bytes(), bytes);
+    buffer.data()[bytes - 1] = std::byte{1};
+  }
+  EXPECT_EQ(message_of([&] {
+              backend_.allocate(size_t{1} << 50, MemorySpace::kHost);
+            }).find("cannot allocate 1125899906842624"),
+            0u);
+}
+
+}  // namespace
+}  // namespace zipage
