@@ -1,0 +1,31 @@
+// Python programs of others as judges. ZIPAGE_PYTHON names the interpreter (default python3). A
+// judge whose packages are missing fails its test; ZIPAGE_JUDGES=off skips all of them.
+#pragma once
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <string>
+#include <string_view>
+
+#include "support/files.h"
+
+namespace zipage::test {
+
+inline bool judges_are_off() {
+  const char* value = std::getenv("ZIPAGE_JUDGES");
+  return value != nullptr && std::string_view(value) == "off";
+}
+
+// Runs tests/SCRIPT with one argument: the folder that it fills. An empty string when it succeeded;
+// otherwise what it printed.
+inline std::string run_judge(const std::string& script, const TempFolder& folder) {
+  const char* python = std::getenv("ZIPAGE_PYTHON");
+  const std::string log = folder.file("judge.log");
+  const std::string command = std::string("'") + (python != nullptr ? python : "python3") + "' '" +
+                              ZIPAGE_SOURCE_DIR + "/tests/" + script + "' '" + folder.path() +
+                              "' > '" + log + "' 2>&1";
+  if (std::system(command.c_str()) == 0) return "";
+  return command + "\n" + read_file(log);
+}
+
+}  // namespace zipage::test
