@@ -2,6 +2,12 @@
 
 #include "backend/cpu/compression/kernels.h"
 
+// GCC 12 takes the deliberately undefined registers inside its own intrinsics for mistakes.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
 namespace zipage::cpu {
 namespace {
 
