@@ -33,8 +33,8 @@ struct CaseJob {
   int prompt_length = 0;
   uint64_t seed = 0;
   int extra_offset = 0;  // added to the position of every entry from history on
-  std::vector<int> source;
-  std::vector<int> target;
+  std::vector<int> source = {};
+  std::vector<int> target = {};
 };
 
 class CompressionCase {
