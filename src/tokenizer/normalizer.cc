@@ -1,0 +1,233 @@
+#include "tokenizer/normalizer.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utf8proc.h>
+#include <utility>
+
+#include "base/error.h"
+#include "tokenizer/utf8.h"
+
+namespace zipage {
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  if (from.empty()) return;
+  size_t found = text.find(from);
+  if (found == std::string::npos) return;
+  std::string out;
+  out.reserve(text.size() + text.size() / 4);
+  size_t done = 0;
+  for (; found != std::string::npos; found = text.find(from, done)) {
+    out.append(text, done, found - done);
+    out += to;
+    done = found + from.size();
+  }
+  out.append(text, done);
+  text = std::move(out);
+}
+
+bool is_white_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+namespace {
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<uint8_t>(c) < 0x80; });
+}
+
+class Form : public Normalizer {
+ public:
+  explicit Form(UnicodeForm form) : form_(form) {}
+  bool leaves(std::string_view text) const override { return is_ascii(text); }
+  void apply(std::string& text) const override {
+    if (is_ascii(text)) return;
+    int options = UTF8PROC_STABLE;
+    switch (form_) {
+      case UnicodeForm::kNfc:
+        options |= UTF8PROC_COMPOSE;
+        break;
+      case UnicodeForm::kNfd:
+        options |= UTF8PROC_DECOMPOSE;
+        break;
+      case UnicodeForm::kNfkc:
+        options |= UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
+        break;
+      case UnicodeForm::kNfkd:
+        options |= UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
+        break;
+    }
+    utf8proc_uint8_t* mapped = nullptr;
+    const utf8proc_ssize_t length =
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                     static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                     static_cast<utf8proc_option_t>(options));
+    const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
+    if (length < 0) {
+      fail_invalid("cannot normalize the text: {}", utf8proc_errmsg(length));
+    }
+    text.assign(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
+  }
+
+ private:
+  UnicodeForm form_;
+};
+
+class Lowercase : public Normalizer {
+ public:
+  bool leaves(std::string_view) const override { return false; }
+  void apply(std::string& text) const override {
+    std::string out;
+    out.reserve(text.size());
+    for (size_t i = 0; i < text.size();) {
+      const Utf8Step step = read_utf8(text, i);
+      if (step.code_point == 0x130) {
+        out += "i\xCC\x87";  // the one character whose lower case is two
+      } else {
+        append_utf8(
+            static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(step.code_point))),
+            out);
+      }
+      i += step.length;
+    }
+    text = std::move(out);
+  }
+};
+
+class StripAccents : public Normalizer {
+ public:
+  bool leaves(std::string_view text) const override { return is_ascii(text); }
+  void apply(std::string& text) const override {
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+      const Utf8Step step = read_utf8(text, i);
+      const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(step.code_point));
+      const bool mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+                        category == UTF8PROC_CATEGORY_ME;
+      if (!mark) out.append(text, i, step.length);
+      i += step.length;
+    }
+    text = std::move(out);
+  }
+};
+
+class Strip : public Normalizer {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  bool leaves(std::string_view) const override { return false; }
+  void apply(std::string& text) const override {
+    size_t begin = 0;
+    size_t end = text.size();
+    if (left_) {
+      while (begin < end) {
+        const Utf8Step step = read_utf8(text, begin);
+        if (!is_white_space(step.code_point)) break;
+        begin += step.length;
+      }
+    }
+    if (right_) {
+      while (end > begin) {
+        size_t last = end - 1;
+        while (last > begin && (static_cast<uint8_t>(text[last]) & 0xC0) == 0x80) --last;
+        if (!is_white_space(read_utf8(text, last).code_point)) break;
+        end = last;
+      }
+    }
+    text = text.substr(begin, end - begin);
+  }
+
+ private:
+  bool left_;
+  bool right_;
+};
+
+class Prepend : public Normalizer {
+ public:
+  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  bool leaves(std::string_view text) const override { return text.empty() || prefix_.empty(); }
+  void apply(std::string& text) const override {
+    if (!text.empty()) text.insert(0, prefix_);
+  }
+
+ private:
+  std::string prefix_;
+};
+
+class ReplaceString : public Normalizer {
+ public:
+  ReplaceString(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
+  bool leaves(std::string_view text) const override {
+    return text.find(from_) == std::string_view::npos;
+  }
+  void apply(std::string& text) const override { replace_all(text, from_, to_); }
+
+ private:
+  std::string from_;
+  std::string to_;
+};
+
+class ReplaceRegex : public Normalizer {
+ public:
+  ReplaceRegex(Regex from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
+  bool leaves(std::string_view) const override { return false; }
+  void apply(std::string& text) const override {
+    std::string out;
+    size_t done = 0;
+    from_.for_each_match(text, [&](size_t begin, size_t end) {
+      out.append(text, done, begin - done);
+      out += to_;
+      done = end;
+    });
+    out.append(text, done);
+    text = std::move(out);
+  }
+
+ private:
+  Regex from_;
+  std::string to_;
+};
+
+class NormalizerSequence : public Normalizer {
+ public:
+  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps)
+      : steps_(std::move(steps)) {}
+  bool leaves(std::string_view text) const override {
+    return std::all_of(steps_.begin(), steps_.end(),
+                       [&](const auto& step) { return step->leaves(text); });
+  }
+  void apply(std::string& text) const override {
+    for (const auto& step : steps_) step->apply(text);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Normalizer>> steps_;
+};
+
+}  // namespace
+
+std::unique_ptr<Normalizer> make_unicode_form(UnicodeForm form) {
+  return std::make_unique<Form>(form);
+}
+std::unique_ptr<Normalizer> make_lowercase() { return std::make_unique<Lowercase>(); }
+std::unique_ptr<Normalizer> make_strip_accents() { return std::make_unique<StripAccents>(); }
+std::unique_ptr<Normalizer> make_strip(bool left, bool right) {
+  return std::make_unique<Strip>(left, right);
+}
+std::unique_ptr<Normalizer> make_prepend(std::string prefix) {
+  return std::make_unique<Prepend>(std::move(prefix));
+}
+std::unique_ptr<Normalizer> make_replace_string(std::string from, std::string to) {
+  return std::make_unique<ReplaceString>(std::move(from), std::move(to));
+}
+std::unique_ptr<Normalizer> make_replace_regex(Regex from, std::string to) {
+  return std::make_unique<ReplaceRegex>(std::move(from), std::move(to));
+}
+std::unique_ptr<Normalizer> make_normalizer_sequence(
+    std::vector<std::unique_ptr<Normalizer>> steps) {
+  return std::make_unique<NormalizerSequence>(std::move(steps));
+}
+
+}  // namespace zipage

@@ -1,0 +1,19 @@
+// How the families cut text before merging, by the name that GGUF files give in tokenizer.ggml.pre.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace zipage {
+
+struct PreRule {
+  std::vector<std::string> patterns;  // applied one after the other, each cutting the pieces before
+  bool nfc = false;
+  bool ignore_merges = false;
+  bool add_bos = false;  // unless the file says otherwise
+};
+
+// Throws Error naming `file` if the name is unknown.
+PreRule find_pre_rule(const std::string& name, const std::string& file);
+
+}  // namespace zipage
