@@ -8,6 +8,9 @@ namespace zipage {
 
 // A row is one request's run of consecutive tokens in this step: a decode (1 token), several tokens
 // to verify, or a chunk of a prompt. Chunked prefill is no special case.
+//
+// A captured graph runs a fixed number of rows; those beyond the step's own are padding: one token each, kv_slots and
+// query_slots -1 (nothing is written), kv_lens 0 (attention gives zeros).
 struct StepBatch {
   int32_t num_tokens = 0;  // T
   int32_t num_rows = 0;    // R
