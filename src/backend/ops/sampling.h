@@ -1,5 +1,11 @@
 // Contract of the sampler. Order of operations as in vLLM: allowed tokens and bias, bad words, penalties, then greedy, or
 // temperature, min-p, top-k, top-p, typical-p and one draw. log-probabilities are of the raw logits.
+//
+// NaN logits count as -inf, +inf as the largest finite number; when every token is forbidden the lowest id is taken.
+// Tokens are ordered by logit, falling, equals by rising id. min-p drops p < min_p * max(p); top-k keeps the equals of the
+// k-th; top-p keeps the shortest prefix of the order whose probability, after the filters before it, is at least top_p;
+// typical-p the same in the order of |-log p - entropy|, equals of the last included. The draw is the lowest id at which
+// the sum of the kept probabilities, in the order of ids, passes philox_uniform(seed, step).
 #pragma once
 
 #include <cstdint>
@@ -39,6 +45,7 @@ struct SampleArgs {
   int32_t* tokens;              // out [num_rows]
   float* token_logprobs;        // out [num_rows] or null
   int32_t* token_ranks;         // out [num_rows] or null: 1 is the most likely
+  // Rows without logprobs leave their places in these alone; places behind a row's n hold id -1 and -inf.
   int32_t* top_ids;             // out [num_rows, max_logprobs] or null, best first
   float* top_logprobs;          // out, same shape
   void* workspace;              // Backend::sample_workspace_bytes()
