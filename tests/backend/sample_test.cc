@@ -274,7 +274,10 @@ TEST(Sample, PenaltiesBiasAndMask) {
   c.counts.assign((1 + kDraws) * vocab, 5);  // slot 0 is another request's
   for (int32_t i = 0; i < kDraws * vocab; ++i) {
     const int32_t id = i % vocab;
-    c.counts[vocab + i] = id % 4 == 0 ? 1u << 31 : id % 4 == 1 ? 3u : id % 4 == 2 ? (1u << 31 | 1u) : 0u;
+    c.counts[vocab + i] = id % 4 == 0   ? 1u << 31
+                          : id % 4 == 1 ? 3u
+                          : id % 4 == 2 ? (1u << 31 | 1u)
+                                        : 0u;
   }
   c.masks.assign(2 * 3, 0u);
   for (int32_t id = 0; id < vocab; ++id) {
