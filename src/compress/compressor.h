@@ -20,22 +20,11 @@
 #include "backend/backend.h"
 #include "backend/kv_view.h"
 #include "blocks/ids.h"
+#include "compress/compression_model.h"
 
 namespace zipage {
 
 class KvTraceWriter;
-
-// What compression has to know of the model.
-struct CompressionModel {
-  int32_t num_layers = 0;
-  int32_t num_q_heads = 0;   // local to this device
-  int32_t num_kv_heads = 0;  // local to this device
-  int32_t head_dim = 0;
-  int32_t rotary_dim = 0;
-  float attention_scale = 0;  // usually 1 / sqrt(head_dim)
-  const float* rope_cos_sin =
-      nullptr;  // [max_positions, rotary_dim] device memory, as in AttentionPrepareArgs
-};
 
 struct CompressorLimits {
   int32_t block_size = 0;

@@ -8,7 +8,7 @@ namespace zipage::cpu {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr int64_t kLogitsAtOnce = 128 * 1024;  // floats: about a second-level cache
+constexpr int64_t kLogitsAtOnce = 64 * 1024;  // floats: half a second-level cache
 
 int64_t rows_at_once(int64_t num_queries, int64_t group, int64_t padded) {
   const int64_t queries = std::clamp<int64_t>(kLogitsAtOnce / (padded * group), 1, num_queries);

@@ -1,0 +1,38 @@
+// Takes what a batch kept from the device to a KvTraceWriter. Waits for the stream: for looking,
+// not for speed.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "blocks/ids.h"
+#include "compress/kv_trace.h"
+#include "compress/scratch_plan.h"
+
+namespace zipage {
+
+class TraceRecorder {
+ public:
+  TraceRecorder(Backend& backend, const PagedKvView& kv, const ScratchPlan& plan);
+  static size_t host_bytes(const ScratchPlan& plan, const CompressionModel& model);
+
+  void set_writer(KvTraceWriter* writer) { writer_ = writer; }
+  // After compaction of the layers of `ops`. score and kept lie on the device; kept rows are
+  // batch.max_keep long.
+  void record(std::span<const CompressJob* const> jobs,
+              const CompressionOpArgs& ops,
+              const float* score,
+              const int32_t* kept,
+              Stream& stream);
+
+ private:
+  Backend& backend_;
+  const PagedKvView& kv_;
+  KvTraceWriter* writer_ = nullptr;
+  Buffer score_, kept_, positions_;  // host
+  KvTraceRecord record_;
+};
+
+}  // namespace zipage
