@@ -198,7 +198,7 @@ void CompressionCase::make_batch() {
   batch_.block_table_stride = static_cast<int32_t>(stride);
 
   const int half = shape_.rotary_dim / 2;
-  const int num_positions = last_position + 4096;
+  const int num_positions = last_position + 1;
   for (int p = 0; p < num_positions; ++p) {
     for (int part = 0; part < 2; ++part) {
       for (int j = 0; j < half; ++j) {
