@@ -32,7 +32,7 @@ bool SchedulerImpl::admit(Sequence& s) {
     if (!with_slot) {
       if (options_.scheduling == Scheduling::kConstrained || s.swapped_slot) return false;
       // Without a slot only what can do something new.
-      if (std::max(s.num_tokens, s.rules.prompt_length) > s.rules.slotless_limit) return false;
+      if (s.num_tokens > s.rules.slotless_limit) return false;
     }
   }
   hits_.clear();

@@ -59,7 +59,9 @@ void SchedulerImpl::advance(Sequence& s, const PlannedRow& row, const RowResult&
 bool SchedulerImpl::launch_compression(Sequence& s) {
   ZIPAGE_CHECK(s.slot.valid());
   const int32_t num_targets = s.rules.max_blocks - 1;
-  const CompactionPlan plan = plan_compaction(blocks_, s.table, num_targets, num_spare_blocks());
+  const bool may_share = options_.enable_prefix_caching && s.history == 0;
+  const CompactionPlan plan =
+      plan_compaction(blocks_, s.table, num_targets, may_share ? num_spare_blocks() : 0);
   if (plan.num_new > blocks_.num_free()) return false;
   CompressJob job;
   job.sequence = s.spec.id;
@@ -127,6 +129,7 @@ void SchedulerImpl::leave(Sequence& s) {
       break;
     case SequenceState::kSwapped:
       for (const HostBlockId block : s.host_blocks) host_blocks_.release(block);
+      --num_swapped_;
       waiting_.erase(&s);
       break;
     case SequenceState::kWaiting:

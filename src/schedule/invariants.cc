@@ -10,7 +10,8 @@ void SchedulerImpl::check_invariants() const {
   blocks_.check_invariants();
   prefixes_.check_invariants();
   std::vector<int32_t> refs(static_cast<size_t>(options_.num_blocks), 0);
-  int32_t slots = 0, host = 0, in_flight = 0, compressing = 0, running = 0, waiting = 0;
+  int32_t slots = 0, host = 0, in_flight = 0, compressing = 0, swapped = 0, running = 0,
+          waiting = 0;
   int64_t committed = 0;
   for (const auto& [id, owned] : sequences_) {
     const Sequence& s = *owned;
@@ -36,6 +37,7 @@ void SchedulerImpl::check_invariants() const {
         break;
       case SequenceState::kSwapped:
         ++waiting;
+        ++swapped;
         ZIPAGE_CHECK(waiting_.count(owned.get()) == 1 && s.table.empty() && !s.host_blocks.empty());
         ZIPAGE_CHECK(!s.slot.valid() && !s.in_flight && !s.aborted);
         break;
@@ -74,6 +76,7 @@ void SchedulerImpl::check_invariants() const {
   ZIPAGE_CHECK_EQ(host, host_blocks_.size() - host_blocks_.num_free());
   ZIPAGE_CHECK_EQ(in_flight, num_in_flight_);
   ZIPAGE_CHECK_EQ(compressing, num_compressing_);
+  ZIPAGE_CHECK_EQ(swapped, num_swapped_);
   ZIPAGE_CHECK_EQ(committed, committed_blocks_);
   ZIPAGE_CHECK_LE(committed, static_cast<int64_t>(options_.num_blocks));
   ZIPAGE_CHECK_EQ(static_cast<size_t>(running), running_.size());

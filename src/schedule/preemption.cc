@@ -61,6 +61,7 @@ void SchedulerImpl::swap_out(Sequence& s) {
   }
   s.swapped_slot = s.slot.valid();
   s.state = SequenceState::kSwapped;
+  ++num_swapped_;
   counters_.swapped_out_blocks += static_cast<int64_t>(stored);
   swaps_.push_back(std::move(op));
 }
@@ -80,6 +81,7 @@ void SchedulerImpl::swap_in(Sequence& s) {
   counters_.swapped_in_blocks += static_cast<int64_t>(s.host_blocks.size());
   s.host_blocks.clear();
   s.swapped_slot = false;
+  --num_swapped_;
   s.num_published = static_cast<int32_t>(s.hashes.size());  // its blocks are its own now
   swaps_.push_back(std::move(op));
 }

@@ -140,8 +140,8 @@ int64_t SchedulerImpl::cached_tokens(SequenceId id) const {
 
 SchedulerStats SchedulerImpl::stats() const {
   SchedulerStats stats = counters_;
-  for (const Sequence* s : waiting_)
-    ++(s->state == SequenceState::kSwapped ? stats.num_swapped : stats.num_waiting);
+  stats.num_swapped = num_swapped_;
+  stats.num_waiting = static_cast<int64_t>(waiting_.size()) - num_swapped_;
   stats.num_compressing = num_compressing_;
   stats.num_running = static_cast<int64_t>(running_.size()) - num_compressing_;
   stats.num_blocked = num_blocked_;
