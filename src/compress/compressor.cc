@@ -292,6 +292,12 @@ void Compressor::update_peaks(std::span<const PeakUpdate> updates, Stream& strea
   }
 }
 
+size_t Compressor::device_bytes() const {
+  const State& s = *state_;
+  return s.rows.bytes() + s.kept.bytes() + s.workspace.bytes() + s.peak_workspace.bytes() +
+         s.job_uploader.device_bytes() + s.peak_uploader.device_bytes();
+}
+
 void Compressor::set_trace(KvTraceWriter* writer) {
   if (writer != nullptr) ZIPAGE_CHECK(state_->trace != nullptr);
   if (state_->trace != nullptr) state_->trace->set_writer(writer);

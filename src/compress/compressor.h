@@ -81,6 +81,8 @@ class Compressor {
   // it is on. The writer must outlive its use here. Only with limits.trace.
   void set_trace(KvTraceWriter* writer);
 
+  size_t device_bytes() const;  // allocated; as memory() said
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -16,6 +16,8 @@ class TableUploader {
   TableUploader(Backend& backend, size_t bytes);
   static size_t host_bytes(size_t bytes) { return kNumHostBuffers * bytes; }
 
+  size_t device_bytes() const { return device_.bytes(); }
+
   // A host buffer that no copy reads any more.
   std::byte* acquire();
   // Copies the first `bytes` of the acquired buffer; the result is valid on `stream` until the next

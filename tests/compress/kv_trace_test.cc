@@ -1,0 +1,132 @@
+#include "compress/kv_trace.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace zipage {
+namespace {
+
+class KvTraceTest : public testing::Test {
+ protected:
+  KvTraceTest() {
+    path_ = testing::TempDir() + "kv_trace_" + std::to_string(::getpid()) + ".zpkv";
+    record_.sequence = ~uint64_t{0};
+    record_.job_id = 300;
+    record_.policy = KvPolicy::kGlobal;
+    record_.layer = 7;
+    record_.num_heads = 2;
+    record_.length = 9;
+    record_.keep = 3;
+    record_.history = 6;
+    record_.prompt_length = 5;
+    record_.tokens = 100000;
+    record_.positions = {0, 1, 99999, 3, 200, 70000};
+    record_.scores = {0.5f, -1.25f, std::numeric_limits<float>::infinity(), 0.0f, 1e-20f, 3.0f};
+  }
+  ~KvTraceTest() override { std::filesystem::remove(path_); }
+  std::string bytes() {
+    std::ifstream file(path_, std::ios::binary);
+    std::stringstream all;
+    all << file.rdbuf();
+    return all.str();
+  }
+  void put(const std::string& text) {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
+  }
+
+  std::string path_;
+  KvTraceRecord record_;
+};
+
+TEST_F(KvTraceTest, RecordsComeBack) {
+  {
+    KvTraceWriter writer(path_);
+    writer.write(record_);
+    record_.layer = 8;
+    writer.write(record_);
+  }
+  KvTraceReader reader(path_);
+  KvTraceRecord got;
+  for (const int layer : {7, 8}) {
+    ASSERT_TRUE(reader.next(got));
+    EXPECT_EQ(got.layer, layer);
+    EXPECT_EQ(got.sequence, record_.sequence);
+    EXPECT_EQ(got.job_id, 300u);
+    EXPECT_EQ(got.policy, KvPolicy::kGlobal);
+    EXPECT_EQ(got.length, 9);
+    EXPECT_EQ(got.history, 6);
+    EXPECT_EQ(got.prompt_length, 5);
+    EXPECT_EQ(got.tokens, 100000);
+    EXPECT_EQ(got.positions, record_.positions);
+    for (size_t i = 0; i < got.scores.size(); ++i) {
+      if (std::isinf(record_.scores[i])) {
+        EXPECT_EQ(got.scores[i], record_.scores[i]);
+      } else {
+        EXPECT_NEAR(got.scores[i], record_.scores[i], std::fabs(record_.scores[i]) / 256);
+      }
+    }
+  }
+  EXPECT_FALSE(reader.next(got));
+}
+
+TEST_F(KvTraceTest, AnEmptyTraceHasNoRecords) {
+  { KvTraceWriter writer(path_); }
+  KvTraceReader reader(path_);
+  KvTraceRecord got;
+  EXPECT_FALSE(reader.next(got));
+}
+
+// Cut anywhere, or with any byte changed, the file is read or refused, never believed blindly.
+TEST_F(KvTraceTest, BrokenFilesAreErrors) {
+  {
+    KvTraceWriter writer(path_);
+    writer.write(record_);
+  }
+  const std::string whole = bytes();
+  const auto read_all = [&] {
+    KvTraceReader reader(path_);
+    KvTraceRecord got;
+    int count = 0;
+    while (reader.next(got)) ++count;
+    return count;
+  };
+  for (size_t size = 0; size < whole.size(); ++size) {
+    put(whole.substr(0, size));
+    if (size == 8) {
+      EXPECT_EQ(read_all(), 0);
+    } else {
+      EXPECT_THROW(read_all(), Error) << size;
+    }
+  }
+  int refused = 0;
+  for (size_t at = 0; at < whole.size(); ++at) {
+    for (const int flip : {0x01, 0x80, 0xff}) {
+      std::string broken = whole;
+      broken[at] = static_cast<char>(broken[at] ^ flip);
+      put(broken);
+      try {
+        read_all();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), StatusCode::kDataLoss);
+        EXPECT_THAT(error.what(), testing::HasSubstr(path_));
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 24);
+}
+
+TEST_F(KvTraceTest, FilesThatCannotBeOpenedAreNamed) {
+  EXPECT_THROW(KvTraceReader("/nonexistent/trace"), Error);
+  EXPECT_THROW(KvTraceWriter("/nonexistent/trace"), Error);
+}
+
+}  // namespace
+}  // namespace zipage
