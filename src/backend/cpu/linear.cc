@@ -1,9 +1,10 @@
 #include "backend/cpu/linear.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
-#include "backend/cpu/linear_kernel.h"
+#include "backend/cpu/linear_plan.h"
 #include "backend/cpu/ops.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -17,37 +18,7 @@ const PackedLinear& packed(const LinearWeight* weight) {
   return *linear;
 }
 
-LinearKernel choose_kernel(PanelFormat format, const CpuContext& context) {
-#if defined(__x86_64__)
-  if (context.isa >= Isa::kAvx2) {
-    switch (format) {
-      case PanelFormat::kBF16:
-        return linear_bf16_avx2;
-      case PanelFormat::kF16:
-        return linear_f16_avx2;
-      case PanelFormat::kF32:
-        return linear_f32_avx2;
-    }
-  }
-#endif
-  switch (format) {
-    case PanelFormat::kBF16:
-      return linear_bf16_scalar;
-    case PanelFormat::kF16:
-      return linear_f16_scalar;
-    case PanelFormat::kF32:
-      return linear_f32_scalar;
-  }
-  return nullptr;
-}
-
-// Panels a piece: few enough pieces that each streams a long run of memory, enough that no thread waits long for another.
-int64_t panels_per_piece(int64_t num_panels, int64_t num_threads) {
-  if (num_threads == 1) return num_panels;
-  const int64_t share = num_panels / num_threads;
-  const int64_t pieces = num_threads * std::clamp<int64_t>(share / 4, 1, 8);
-  return (num_panels + pieces - 1) / pieces;
-}
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 // One output's weights, from its panel.
 void unpack_row(const LinearSegment& segment, int64_t output, int64_t in_features, float* row) {
@@ -70,6 +41,78 @@ void unpack_row(const LinearSegment& segment, int64_t output, int64_t in_feature
   }
 }
 
+// How the work of one segment is cut. A piece is a run of panels against a run of rows.
+struct Pieces {
+  int64_t panels = 0;  // of a piece
+  int64_t rows = 0;
+  int64_t num_panel_pieces = 0;
+  int64_t count = 0;
+};
+
+// Few enough pieces that each streams a long run of memory, enough that no thread waits long for
+// another. Rows are cut only where there are too few panels to go round, and then so that a piece
+// still uses each weight many times.
+Pieces cut(int64_t num_panels, int64_t num_rows, int64_t num_threads) {
+  constexpr int64_t kPanelsToStream = 4, kMostPiecesPerThread = 8, kRowsToReuse = 64, kRowStep = 32;
+  Pieces pieces;
+  pieces.panels = num_panels;
+  pieces.rows = num_rows;
+  if (num_threads > 1) {
+    const int64_t least = num_rows >= kRowsToReuse ? 1 : kPanelsToStream;
+    const int64_t per_thread =
+        std::clamp<int64_t>(num_panels / num_threads / least, 1, kMostPiecesPerThread);
+    const int64_t wanted = num_threads * per_thread;
+    pieces.panels = (num_panels + wanted - 1) / wanted;
+    const int64_t panel_pieces = (num_panels + pieces.panels - 1) / pieces.panels;
+    const int64_t row_pieces = std::clamp<int64_t>(4 * num_threads / panel_pieces, 1,
+                                                   std::max<int64_t>(1, num_rows / kRowsToReuse));
+    if (row_pieces > 1) pieces.rows = round_up((num_rows + row_pieces - 1) / row_pieces, kRowStep);
+  }
+  pieces.num_panel_pieces = (num_panels + pieces.panels - 1) / pieces.panels;
+  pieces.count = pieces.num_panel_pieces * ((num_rows + pieces.rows - 1) / pieces.rows);
+  return pieces;
+}
+
+void run_segment(const LinearSegment& segment,
+                 LinearKernel kernel,
+                 const LinearTask& whole,
+                 ThreadPool& pool) {
+  const Pieces pieces = cut(segment.num_panels(), whole.num_rows, pool.num_threads());
+  pool.parallel_for(pieces.count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t row = piece / pieces.num_panel_pieces * pieces.rows;
+      LinearTask task = whole;
+      task.panel_begin = piece % pieces.num_panel_pieces * pieces.panels;
+      task.panel_end = std::min(task.panel_begin + pieces.panels, segment.num_panels());
+      task.num_rows = std::min(pieces.rows, whole.num_rows - row);
+      task.x = whole.x + row * whole.x_stride;
+      task.out = whole.out + row * whole.out_stride;
+      kernel(task);
+    }
+  });
+}
+
+// Rows as bf16, padded to whole tiles with zeros. Returns them as pairs.
+const float* round_rows(const LinearPlan& plan,
+                        const float* x,
+                        int64_t rows,
+                        int64_t in_features,
+                        std::byte* to,
+                        ThreadPool& pool) {
+  const int64_t padded = round_up(in_features, kInputPadding);
+  auto* rounded = reinterpret_cast<uint16_t*>(to);
+  constexpr int64_t kElementsPerPiece = 1 << 14;  // a few microseconds
+  pool.parallel_for(
+      rows, std::max<int64_t>(1, kElementsPerPiece / padded), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          plan.round_inputs(x + r * in_features, in_features, padded, rounded + r * padded);
+        }
+      });
+  const int64_t missing = round_up(rows, kRowPadding) - rows;
+  std::memset(rounded + rows * padded, 0, static_cast<size_t>(missing * padded * 2));
+  return reinterpret_cast<const float*>(to);
+}
+
 }  // namespace
 
 void linear(const LinearArgs& args, CpuContext& context) {
@@ -78,27 +121,33 @@ void linear(const LinearArgs& args, CpuContext& context) {
     fail_invalid("linear on a CPU: {} to {}, expected f32 to f32", to_string(args.dtype),
                  to_string(args.out_dtype));
   }
-  if (args.num_tokens == 0) return;
-  for (const LinearSegment& segment : weight.segments()) {
-    LinearTask task = {};
-    task.panels = segment.panels.data();
-    task.panel_bytes = segment.panel_bytes;
-    task.num_outputs = segment.num_outputs;
-    task.in_features = weight.in_features();
-    task.bias = weight.bias() == nullptr ? nullptr : weight.bias() + segment.first_output;
-    task.x = static_cast<const float*>(args.x);
-    task.x_stride = weight.in_features();
-    task.num_rows = args.num_tokens;
-    task.out = static_cast<float*>(args.out) + segment.first_output;
-    task.out_stride = weight.out_features();
-    const LinearKernel kernel = choose_kernel(segment.format, context);
-    const int64_t grain = panels_per_piece(segment.num_panels(), context.pool->num_threads());
-    context.pool->parallel_for(segment.num_panels(), grain, [&](int64_t begin, int64_t end) {
-      LinearTask piece = task;
-      piece.panel_begin = begin;
-      piece.panel_end = end;
-      kernel(piece);
-    });
+  const int64_t in_features = weight.in_features();
+  for (int64_t row = 0; row < args.num_tokens;) {
+    int64_t rows = args.num_tokens - row;
+    const float* x = static_cast<const float*>(args.x) + row * in_features;
+    const float* rounded = nullptr;
+    for (const LinearSegment& segment : weight.segments()) {
+      const LinearPlan plan = plan_linear(segment.format, rows, context);
+      if (plan.inputs == InputForm::kBF16 && rounded == nullptr) {
+        rows = std::min(rows, kRoundedRows);
+        std::byte* scratch = context.scratch->reserve(static_cast<size_t>(weight.scratch_bytes()));
+        rounded = round_rows(plan, x, rows, in_features, scratch, *context.pool);
+      }
+      LinearTask task = {};
+      task.panels = segment.panels.data();
+      task.panel_bytes = segment.panel_bytes;
+      task.num_outputs = segment.num_outputs;
+      task.in_features = in_features;
+      task.bias = weight.bias() == nullptr ? nullptr : weight.bias() + segment.first_output;
+      task.x = plan.inputs == InputForm::kBF16 ? rounded : x;
+      task.x_stride =
+          plan.inputs == InputForm::kBF16 ? round_up(in_features, kInputPadding) / 2 : in_features;
+      task.num_rows = rows;
+      task.out = static_cast<float*>(args.out) + row * weight.out_features() + segment.first_output;
+      task.out_stride = weight.out_features();
+      run_segment(segment, plan.kernel, task, *context.pool);
+    }
+    row += rows;
   }
 }
 

@@ -15,6 +15,11 @@ namespace zipage::cpu {
 
 inline constexpr int64_t kPanelOutputs = 16;  // a panel: 16 output features
 
+// Inputs that were rounded to bf16 are padded to whole tiles.
+inline constexpr int64_t kInputPadding = 32;
+inline constexpr int64_t kRowPadding = 16;
+inline constexpr int64_t kRoundedRows = 256;  // at a time: bounds the scratch
+
 // Outputs beyond the last panel's end and inputs beyond in_features are zeros.
 enum class PanelFormat : uint8_t {
   kBF16,  // [padded_in / 2][16 outputs][2 inputs], padded_in a multiple of 32: the pairs of VNNI
@@ -41,6 +46,11 @@ class PackedLinear final : public LinearWeight {
   size_t bytes() const override;
 
   const std::vector<LinearSegment>& segments() const { return segments_; }
+  // For the inputs of one call, whatever its number of rows. The same for all of a model's weights
+  // up to its largest in_features, so that the scratch stops growing after the first step.
+  int64_t scratch_bytes() const {
+    return (in_features_ + kInputPadding - 1) / kInputPadding * kInputPadding * kRoundedRows * 2;
+  }
   const float* bias() const { return bias_.as<float>(); }  // [out_features + 15] or null
 
  private:

@@ -16,7 +16,7 @@ struct LinearTask {
   int64_t num_outputs;  // of the segment; the last panel may hold fewer than 16
   int64_t in_features;
   const float* bias;  // [num_outputs] or null
-  const float* x;     // [num_rows, x_stride]
+  const float* x;     // [num_rows, x_stride], or what the kernel says
   int64_t x_stride;
   int64_t num_rows;
   float* out;  // [num_rows, out_stride], at the segment's first output
@@ -32,5 +32,19 @@ void linear_f32_scalar(const LinearTask& task);
 void linear_bf16_avx2(const LinearTask& task);
 void linear_f16_avx2(const LinearTask& task);
 void linear_f32_avx2(const LinearTask& task);
+void linear_bf16_avx512(const LinearTask& task);
+void linear_f16_avx512(const LinearTask& task);
+void linear_f32_avx512(const LinearTask& task);
+
+// These take x as bf16: x_stride counts pairs, inputs are padded with zeros to a multiple of 32,
+// rows (AMX) to one of 16.
+void linear_bf16_avx512bf16(const LinearTask& task);
+void linear_bf16_amx(const LinearTask& task);
+
+// Rounds the `count` inputs of a row to bf16 and pads them to `padded_count`, a multiple of 32.
+void round_inputs_avx512bf16(const float* x,
+                             int64_t count,
+                             int64_t padded_count,
+                             uint16_t* rounded);
 
 }  // namespace zipage::cpu
