@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "model/families/family.h"
 #include "model/families/tensor_names.h"
-#include "weights/dequantize.h"
+#include "tensor/dequantize.h"
 
 namespace zipage {
 namespace {

@@ -1,4 +1,4 @@
-// The tensors of a GGUF file. Packed types stay packed; see weights/dequantize.h for what they
+// The tensors of a GGUF file. Packed types stay packed; see tensor/dequantize.h for what they
 // mean.
 #pragma once
 

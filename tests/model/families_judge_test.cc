@@ -7,7 +7,7 @@
 #include "model/open_model.h"
 #include "model/weights.h"
 #include "support/judge.h"
-#include "weights/dequantize.h"
+#include "tensor/dequantize.h"
 #include "weights/json.h"
 
 namespace zipage {

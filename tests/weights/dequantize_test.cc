@@ -1,5 +1,5 @@
 // Packed types by hand, and all bit patterns against PyPI `gguf`.
-#include "weights/dequantize.h"
+#include "tensor/dequantize.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "weights/dequantize.h"
+#include "tensor/dequantize.h"
 
 #include <cstring>
 
