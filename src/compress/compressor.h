@@ -42,7 +42,9 @@ struct CompressorMemory {
   size_t host_bytes = 0;    // pinned staging of job tables
 };
 
-// F of one row that reached a length where it is updated (method.md 3.2).
+// F of one row that reached a length where it is updated (method.md 3.2). Lengths count KV entries;
+// where a plan counts true tokens (PlannedRow), an update `t` tokens after the last one has
+// previous_length = length - t, and 0 stays 0.
 struct PeakUpdate {
   SlotId slot;
   int32_t length = 0;               // L: KV entries stored, <= N_max * b of the largest budget

@@ -33,10 +33,10 @@ class KvCache {
   const MemoryPlan& plan() const { return plan_; }
   size_t device_bytes() const { return device_bytes_; }
 
-  // Enqueues the copies on `stream`. The slot's state is kept under the sequence's id until
-  // swap_in() or drop_swapped(); at most num_host_slots sequences with a slot may be out
-  // (kResourceExhausted beyond: the scheduler counts them). The host bytes may be reused by a later
-  // swap on the same stream only.
+  // Enqueues the copies on `stream`: one stream for all swaps, as host bytes are used again in its
+  // order. The slot's state is kept under the sequence's id until swap_in() or drop_swapped(). When
+  // more than num_host_slots sequences with a slot are out, which the plan makes rare, host memory
+  // for one more is allocated.
   void swap_out(const SwapMove& move, Stream& stream);
   // The slot may differ from the one swapped out. Without a valid slot the kept state is dropped.
   void swap_in(const SwapMove& move, Stream& stream);
@@ -48,6 +48,8 @@ class KvCache {
   enum class Direction { kOut, kIn };
   void copy_blocks(const SwapMove& move, Direction direction, Stream& stream);
   void copy_slot(SlotId slot, int32_t host_slot, Direction direction, Stream& stream);
+  int32_t take_host_slot();
+  std::byte* host_slot_at(int32_t host_slot) const;
 
   Backend& backend_;
   const KvCacheConfig config_;
@@ -61,8 +63,9 @@ class KvCache {
   PagedKvView view_;
   size_t device_bytes_ = 0;
 
-  Buffer host_blocks_;  // [num_host_blocks, block_bytes]
-  Buffer host_slots_;   // [num_host_slots, slot_bytes]
+  Buffer host_blocks_;                   // [num_host_blocks, block_bytes]
+  Buffer host_slots_;                    // [num_host_slots, slot_bytes]
+  std::vector<Buffer> more_host_slots_;  // [slot_bytes] each
   std::vector<int32_t> free_host_slots_;
   std::unordered_map<SequenceId, int32_t> swapped_slots_;
 };

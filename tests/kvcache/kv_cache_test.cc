@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/error.h"
 
 namespace zipage {
 namespace {
@@ -118,28 +117,33 @@ TEST_F(KvCacheTest, ASequenceComesBackToOtherBlocksAndAnotherSlot) {
   EXPECT_EQ(cache.num_free_host_slots(), 4);
 }
 
-TEST_F(KvCacheTest, HostSlotsAreCountedAndReturned) {
+TEST_F(KvCacheTest, HostSlotsAreReturnedAndGrowWhenTheyMust) {
   KvCache cache(*backend_, config_, plan());
+  const PagedKvView& view = cache.view();
   const std::vector<BlockId> block = {BlockId(0)};
-  std::vector<int32_t> host = {0};
-  const auto out = [&](uint64_t sequence, int slot) {
-    cache.swap_out(
-        {.sequence = sequence, .slot = SlotId(slot), .device_blocks = block, .host_blocks = host},
-        *stream_);
-    ++host[0];
+  const auto move = [&](uint64_t sequence, int slot, int host_block) {
+    static std::vector<int32_t> host(1);
+    host[0] = host_block;
+    return SwapMove{
+        .sequence = sequence, .slot = SlotId(slot), .device_blocks = block, .host_blocks = host};
   };
-  out(1, 0);
-  out(2, 1);
-  out(3, 2);
-  out(4, 3);
-  EXPECT_THROW(out(5, 0), Error);
-  out(6, -1);  // without a slot nothing more than blocks is needed
+  // Six sequences with a slot, and one without; the plan has four host slots.
+  for (int i = 0; i < 6; ++i) {
+    mark(view, 0, i % 4, 3 * i);
+    cache.swap_out(move(static_cast<uint64_t>(i), i % 4, i), *stream_);
+  }
+  cache.swap_out(move(9, -1, 6), *stream_);
+  EXPECT_EQ(cache.num_free_host_slots(), 0);
+  for (int i = 5; i >= 0; --i) {
+    cache.swap_in(move(static_cast<uint64_t>(i), 2, i), *stream_);
+    EXPECT_TRUE(is_marked(view, 0, 2, 3 * i)) << i;
+  }
+  EXPECT_EQ(cache.num_free_host_slots(), 6);
+  cache.swap_out(move(1, 1, 0), *stream_);
   cache.drop_swapped(1);
   cache.drop_swapped(1);
   cache.drop_swapped(99);
-  EXPECT_EQ(cache.num_free_host_slots(), 1);
-  out(7, 0);
-  EXPECT_EQ(cache.num_free_host_slots(), 0);
+  EXPECT_EQ(cache.num_free_host_slots(), 6);
 }
 
 }  // namespace
