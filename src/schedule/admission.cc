@@ -44,7 +44,7 @@ bool SchedulerImpl::admit(Sequence& s) {
     free_hits += blocks_.ref_count(hit.block) == 0 ? 1 : 0;
   const int32_t free_after = blocks_.num_free() - (num_blocks - num_hits) - free_hits;
   if (free_after < 0) return false;
-  if (!running_.empty()) {
+  if (!running_.empty() && options_.watermark) {
     forecast_.begin();
     forecast_running();
     const bool has_history = s.history > 0;

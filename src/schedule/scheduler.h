@@ -34,6 +34,7 @@ struct SchedulerOptions {
   int32_t max_blocks_per_seq = 0;  // largest N_max a request may ask for: sizes of a slot; 0: only full KV
   int32_t num_host_blocks = 0;     // swap space
   bool enable_prefix_caching = true;
+  bool watermark = true;           // admission looks ahead; false: whatever fits now comes in (measurements, tests)
   CompressionOptions compression;  // resolved; defaults of sequences
 };
 

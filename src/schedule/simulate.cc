@@ -22,6 +22,7 @@ SchedulerOptions scheduler_options(const SimulationOptions& options) {
   result.max_num_batched_tokens = options.max_num_batched_tokens;
   result.num_host_blocks = options.num_host_blocks;
   result.enable_prefix_caching = options.enable_prefix_caching;
+  result.watermark = options.watermark;
   result.compression = options.compression;
   return result;
 }

@@ -131,7 +131,7 @@ void Driver::check_no_overlap(const StepPlan& plan) const {
   }
 }
 
-void Driver::commit_plan() {
+size_t Driver::commit_plan() {
   ZIPAGE_CHECK(!plans_.empty());
   const StepPlan plan = std::move(plans_.front());
   plans_.pop_front();
@@ -176,6 +176,7 @@ void Driver::commit_plan() {
                                                           job.position_offset);
     jobs_.push_back(std::move(job));
   }
+  return jobs.size();
 }
 
 void Driver::complete(size_t index, bool ok) {

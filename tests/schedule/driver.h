@@ -36,7 +36,7 @@ class Driver {
   void step(bool sync = true);
   // plan() alone; commit_plan() commits the oldest plan in flight.
   const StepPlan& plan();
-  void commit_plan();
+  size_t commit_plan();  // how many jobs it added to jobs()
   void complete(size_t index, bool ok = true);
 
   bool finished(SequenceId id) const { return finished_.count(id) > 0; }

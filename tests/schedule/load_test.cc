@@ -31,6 +31,7 @@ SchedulerOptions tiny_options(std::mt19937& random) {
   options.max_model_len = 150;
   options.num_host_blocks = pick(0, 1) == 0 ? 0 : pick(1, 30);
   options.enable_prefix_caching = pick(0, 2) > 0;
+  options.watermark = pick(0, 2) == 0;
   return options;
 }
 
