@@ -9,10 +9,12 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_backend_impl.h"
 #include "base/error.h"
+#include "tensor/dequantize.h"
 
 namespace zipage {
 namespace {
@@ -49,6 +51,31 @@ Matrix make_matrix(DType dtype, const Shape& shape, const std::vector<float>& wa
   return m;
 }
 
+// Random blocks of a packed type. `integers`: scales of 1 and small whole minima.
+Matrix make_packed(DType dtype, const Shape& shape, std::mt19937& random, bool integers) {
+  Matrix m;
+  m.bytes.resize(static_cast<size_t>(dtype_bytes(dtype, num_elements(shape))));
+  for (std::byte& b : m.bytes) b = static_cast<std::byte>(random());
+  const bool big = packed_block_elements(dtype) == 256;
+  const auto block_bytes = static_cast<size_t>(packed_block_bytes(dtype));
+  std::uniform_real_distribution<float> uniform(0.5f, 1.0f);
+  for (size_t at = 0; at < m.bytes.size(); at += block_bytes) {
+    const float scale = integers ? 1.0f : uniform(random) * (big ? 1e-3f : 0.01f);
+    const uint16_t d = f32_to_f16(scale), second = f32_to_f16(integers ? 3.0f : -4 * scale);
+    const bool has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K ||
+                         dtype == DType::kQ5_K;
+    std::memcpy(m.bytes.data() + at + (dtype == DType::kQ6_K ? 208 : 0), &d, 2);
+    if (has_min) std::memcpy(m.bytes.data() + at + 2, &second, 2);
+  }
+  m.tensor = {"w", dtype, shape, m.bytes.data()};
+  m.values.resize(static_cast<size_t>(num_elements(shape)));
+  dequantize(m.tensor, m.values);
+  if (big) {  // stored as f16
+    for (float& v : m.values) v = f16_to_f32(f32_to_f16(v));
+  }
+  return m;
+}
+
 std::vector<float> random_values(std::mt19937& random, int64_t count) {
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<float> values(static_cast<size_t>(count));
@@ -61,6 +88,13 @@ std::vector<float> random_integers(std::mt19937& random, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   for (float& v : values) v = static_cast<float>(uniform(random));
   return values;
+}
+
+Matrix make_weights(DType dtype, const Shape& shape, std::mt19937& random, bool integers) {
+  if (is_packed(dtype)) return make_packed(dtype, shape, random, integers);
+  const int64_t count = num_elements(shape);
+  return make_matrix(dtype, shape,
+                     integers ? random_integers(random, count) : random_values(random, count));
 }
 
 // Null where this machine lacks the instruction set.
@@ -104,8 +138,8 @@ std::vector<float> run_linear(cpu::CpuBackend& backend,
 // Whether an op of this backend rounds its inputs to bf16.
 bool rounds_inputs(const cpu::CpuBackend& backend, DType weights) {
   const cpu::CpuContext& c = backend.context();
-  return c.dtype == DType::kBF16 && weights == DType::kBF16 && c.isa >= cpu::Isa::kAvx512 &&
-         c.features.avx512_bf16;
+  return c.dtype == DType::kBF16 && (weights == DType::kBF16 || is_packed(weights)) &&
+         c.isa >= cpu::Isa::kAvx512 && c.features.avx512_bf16;
 }
 
 // Expects out = x W^T + bias within the error of f32 sums of `in` terms.
@@ -143,7 +177,9 @@ struct Case {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const char* isa : kIsas) {
-    for (const DType weights : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const DType weights :
+         {DType::kBF16, DType::kF16, DType::kF32, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+          DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
       for (const DType compute : {DType::kF32, DType::kBF16})
         cases.push_back({isa, weights, compute});
     }
@@ -160,17 +196,28 @@ class Linear : public testing::TestWithParam<Case> {
   std::unique_ptr<cpu::CpuBackend> backend_;
 };
 
+// What a packed type can have: whole blocks.
+int64_t whole_blocks(int64_t in, DType dtype) {
+  const int64_t block = packed_block_elements(dtype);
+  return (in + block - 1) / block * block;
+}
+
 constexpr int64_t kIns[] = {1, 2, 3, 31, 33, 64, 384, 1031};
 constexpr int64_t kOuts[] = {1, 15, 16, 17, 64, 100, 320};
 constexpr int64_t kRowCounts[] = {0, 1, 2, 3, 4, 5, 6, 7, 13, 16, 17, 33, 64, 121, 250};
 
 TEST_P(Linear, MatchesDoublePrecision) {
   std::mt19937 random(1);
-  const double input_error = rounds_inputs(*backend_, GetParam().weights) ? 0x1p-8 : 0.0;
-  for (const int64_t in : kIns) {
+  // Packed weights are rounded too.
+  const double input_error = !rounds_inputs(*backend_, GetParam().weights) ? 0.0
+                             : is_packed(GetParam().weights)               ? 0x1p-7
+                                                                           : 0x1p-8;
+  int64_t last = 0;
+  for (const int64_t some : kIns) {
+    const int64_t in = whole_blocks(some, GetParam().weights);
+    if (in == std::exchange(last, in)) continue;
     for (const int64_t outputs : kOuts) {
-      const Matrix w =
-          make_matrix(GetParam().weights, {outputs, in}, random_values(random, outputs * in));
+      const Matrix w = make_weights(GetParam().weights, {outputs, in}, random, false);
       const auto weight = backend_->make_linear({&w.tensor, 1}, {});
       EXPECT_EQ(weight->out_features(), outputs);
       EXPECT_EQ(weight->in_features(), in);
@@ -187,12 +234,15 @@ TEST_P(Linear, MatchesDoublePrecision) {
 // Products and sums of small integers are exact in every type: any slip in layout or tail shows as
 // a different number.
 TEST_P(Linear, IsExactOnIntegers) {
+  if (packed_block_elements(GetParam().weights) == 256) return;  // not whole numbers
   std::mt19937 random(2);
-  for (const int64_t in : kIns) {
+  int64_t last = 0;
+  for (const int64_t some : kIns) {
+    const int64_t in = whole_blocks(some, GetParam().weights);
+    if (in == std::exchange(last, in)) continue;
     for (const int64_t outputs : kOuts) {
       if (in * outputs > 64 * 320 && outputs != 100) continue;
-      const Matrix w =
-          make_matrix(GetParam().weights, {outputs, in}, random_integers(random, outputs * in));
+      const Matrix w = make_weights(GetParam().weights, {outputs, in}, random, true);
       const Matrix b = make_matrix(DType::kF32, {outputs}, random_integers(random, outputs));
       const auto weight = backend_->make_linear({&w.tensor, 1}, {&b.tensor, 1});
       const std::vector<float> x = random_integers(random, 250 * in);
@@ -223,9 +273,10 @@ TEST_P(Linear, RowsAreIndependent) {
   std::mt19937 random(3);
   const auto two = make_backend(GetParam().isa, DType::kF32, 2);
   const auto three = make_backend(GetParam().isa, DType::kF32, 3);
-  for (const auto& [outputs, in] : {std::pair<int64_t, int64_t>{640, 384}, {100, 1031}, {17, 3}}) {
-    const Matrix w =
-        make_matrix(GetParam().weights, {outputs, in}, random_values(random, outputs * in));
+  for (const auto& [outputs, wanted_in] :
+       {std::pair<int64_t, int64_t>{640, 384}, {100, 1031}, {17, 3}}) {
+    const int64_t in = whole_blocks(wanted_in, GetParam().weights);
+    const Matrix w = make_weights(GetParam().weights, {outputs, in}, random, false);
     const Matrix b = make_matrix(DType::kF32, {outputs}, random_values(random, outputs));
     const auto weight = backend_->make_linear({&w.tensor, 1}, {&b.tensor, 1});
     const std::vector<float> x = random_values(random, 130 * in);
@@ -246,6 +297,7 @@ TEST_P(Linear, RowsAreIndependent) {
 }
 
 TEST_P(Linear, NanStaysInItsRowAndOutput) {
+  if (is_packed(GetParam().weights)) return;  // integers
   std::mt19937 random(4);
   constexpr int64_t kIn = 65, kOut = 37, kRows = 40;
   std::vector<float> values = random_values(random, kOut * kIn);
@@ -267,7 +319,9 @@ TEST_P(Linear, NanStaysInItsRowAndOutput) {
 
 TEST_P(Linear, StacksPartsWithTheirBiases) {
   std::mt19937 random(5);
-  constexpr int64_t kIn = 50;
+  const bool packed = is_packed(GetParam().weights);
+  if (rounds_inputs(*backend_, GetParam().weights) && packed) return;
+  const int64_t in = packed ? packed_block_elements(GetParam().weights) : 50;
   const int64_t outs[] = {33, 7, 16};
   const DType other = GetParam().weights == DType::kF32 ? DType::kBF16 : DType::kF32;
   const DType types[] = {GetParam().weights, GetParam().weights, other};  // two segments
@@ -275,8 +329,7 @@ TEST_P(Linear, StacksPartsWithTheirBiases) {
   std::vector<HostTensor> parts, bias_parts;
   std::vector<float> all_w, all_b;
   for (int i = 0; i < 3; ++i) {
-    matrices.push_back(
-        make_matrix(types[i], {outs[i], kIn}, random_integers(random, outs[i] * kIn)));
+    matrices.push_back(make_weights(types[i], {outs[i], in}, random, true));
     biases.push_back(make_matrix(i == 1 ? DType::kBF16 : DType::kF32, {outs[i]},
                                  random_integers(random, outs[i])));
     all_w.insert(all_w.end(), matrices.back().values.begin(), matrices.back().values.end());
@@ -286,33 +339,33 @@ TEST_P(Linear, StacksPartsWithTheirBiases) {
   for (const Matrix& m : biases) bias_parts.push_back(m.tensor);
   const auto weight = backend_->make_linear(parts, bias_parts);
   ASSERT_EQ(weight->out_features(), 56);
-  const std::vector<float> x = random_integers(random, 9 * kIn);
+  const std::vector<float> x = random_integers(random, 9 * in);
   for (const int64_t rows : {1, 9}) {
-    expect_near_oracle(run_linear(*backend_, *weight, x, rows), x, all_w, all_b, rows, 56, kIn, 0);
+    expect_near_oracle(run_linear(*backend_, *weight, x, rows), x, all_w, all_b, rows, 56, in, 0);
   }
 }
 
 TEST_P(Linear, EmbedsFromThePackedTable) {
   std::mt19937 random(6);
-  constexpr int64_t kVocab = 35, kHidden = 50;
-  const Matrix table =
-      make_matrix(GetParam().weights, {kVocab, kHidden}, random_values(random, kVocab * kHidden));
+  constexpr int64_t kVocab = 35;
+  const auto hidden = static_cast<int32_t>(whole_blocks(50, GetParam().weights));
+  const auto width = static_cast<size_t>(hidden);
+  const Matrix table = make_weights(GetParam().weights, {kVocab, hidden}, random, false);
   const auto weight = backend_->make_linear({&table.tensor, 1}, {});
   const std::vector<int32_t> ids = {0, 34, 16, -2, 15};
   const std::vector<int32_t> previous = {3, 33};  // -2 is the step before's second token
-  std::vector<float> out(ids.size() * kHidden + 1, -7.0f);
+  std::vector<float> out(ids.size() * width + 1, -7.0f);
   const auto stream = backend_->create_stream(false);
-  backend_->embed({DType::kF32, weight.get(), ids.data(), previous.data(), 5, kHidden, out.data()},
+  backend_->embed({DType::kF32, weight.get(), ids.data(), previous.data(), 5, hidden, out.data()},
                   *stream);
   for (size_t t = 0; t < ids.size(); ++t) {
     const auto id = static_cast<size_t>(ids[t] < 0 ? previous[1] : ids[t]);
-    for (size_t i = 0; i < kHidden; ++i)
-      EXPECT_EQ(out[t * kHidden + i], table.values[id * kHidden + i]);
+    for (size_t i = 0; i < width; ++i) EXPECT_EQ(out[t * width + i], table.values[id * width + i]);
   }
   EXPECT_EQ(out.back(), -7.0f);
   const int32_t beyond = kVocab;
-  EXPECT_THROW(backend_->embed(
-                   {DType::kF32, weight.get(), &beyond, nullptr, 1, kHidden, out.data()}, *stream),
+  EXPECT_THROW(backend_->embed({DType::kF32, weight.get(), &beyond, nullptr, 1, hidden, out.data()},
+                               *stream),
                Error);
 }
 

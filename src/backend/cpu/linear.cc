@@ -1,11 +1,13 @@
 #include "backend/cpu/linear.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "backend/cpu/linear_plan.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/quant_panel.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -24,19 +26,19 @@ int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step
 void unpack_row(const LinearSegment& segment, int64_t output, int64_t in_features, float* row) {
   const std::byte* panel = segment.panels.data() + output / kPanelOutputs * segment.panel_bytes;
   const int64_t n = output % kPanelOutputs;
+  if (is_quant(segment.format)) {
+    unpack_quant_row(segment.format, panel, in_features / kQuantBlock, n, row);
+    return;
+  }
   const auto* half = reinterpret_cast<const uint16_t*>(panel);
   const auto* full = reinterpret_cast<const float*>(panel);
   for (int64_t k = 0; k < in_features; ++k) {
-    switch (segment.format) {
-      case PanelFormat::kBF16:
-        row[k] = bf16_to_f32(half[(k / 2 * kPanelOutputs + n) * 2 + k % 2]);
-        break;
-      case PanelFormat::kF16:
-        row[k] = f16_to_f32(half[k * kPanelOutputs + n]);
-        break;
-      case PanelFormat::kF32:
-        row[k] = full[k * kPanelOutputs + n];
-        break;
+    if (segment.format == PanelFormat::kF32) {
+      row[k] = full[k * kPanelOutputs + n];
+    } else if (segment.format == PanelFormat::kF16) {
+      row[k] = f16_to_f32(half[k * kPanelOutputs + n]);
+    } else {
+      row[k] = bf16_to_f32(half[(k / 2 * kPanelOutputs + n) * 2 + k % 2]);
     }
   }
 }
@@ -73,22 +75,66 @@ Pieces cut(int64_t num_panels, int64_t num_rows, int64_t num_threads) {
   return pieces;
 }
 
+// Runs a task over packed panels: a few at a time become plain ones in `scratch`.
+void run_expanded(const LinearPlan& plan, const LinearTask& task, std::byte* scratch) {
+  const int64_t padded = round_up(task.in_features, kInputPadding);
+  const int64_t wide_bytes = task.in_features * kPanelOutputs * 4;
+  const int64_t plain_bytes = plan.round_panel == nullptr ? wide_bytes : padded * kPanelOutputs * 2;
+  auto* wide = reinterpret_cast<float*>(scratch + kExpandedPanels * plain_bytes);
+  for (int64_t p = task.panel_begin; p < task.panel_end; p += kExpandedPanels) {
+    const int64_t panels = std::min(kExpandedPanels, task.panel_end - p);
+    for (int64_t i = 0; i < panels; ++i) {
+      const std::byte* packed_panel = task.panels + (p + i) * task.panel_bytes;
+      std::byte* plain = scratch + i * plain_bytes;
+      if (plan.round_panel == nullptr) {
+        plan.expand(packed_panel, task.in_features / kQuantBlock, reinterpret_cast<float*>(plain));
+      } else {
+        plan.expand(packed_panel, task.in_features / kQuantBlock, wide);
+        plan.round_panel(wide, task.in_features, padded, reinterpret_cast<uint16_t*>(plain));
+      }
+    }
+    LinearTask part = task;
+    part.panels = scratch;
+    part.panel_bytes = plain_bytes;
+    part.panel_begin = 0;
+    part.panel_end = panels;
+    part.num_outputs = task.num_outputs - p * kPanelOutputs;
+    if (task.bias != nullptr) part.bias = task.bias + p * kPanelOutputs;
+    part.out = task.out + p * kPanelOutputs;
+    plan.kernel(part);
+  }
+}
+
+// `scratch`: a thread's share lies at thread * share_bytes.
 void run_segment(const LinearSegment& segment,
-                 LinearKernel kernel,
+                 const LinearPlan& plan,
                  const LinearTask& whole,
+                 std::byte* scratch,
+                 int64_t share_bytes,
                  ThreadPool& pool) {
   const Pieces pieces = cut(segment.num_panels(), whole.num_rows, pool.num_threads());
-  pool.parallel_for(pieces.count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t row = piece / pieces.num_panel_pieces * pieces.rows;
-      LinearTask task = whole;
-      task.panel_begin = piece % pieces.num_panel_pieces * pieces.panels;
-      task.panel_end = std::min(task.panel_begin + pieces.panels, segment.num_panels());
-      task.num_rows = std::min(pieces.rows, whole.num_rows - row);
-      task.x = whole.x + row * whole.x_stride;
-      task.out = whole.out + row * whole.out_stride;
-      kernel(task);
+  const auto run_piece = [&](int64_t piece, int thread) {
+    const int64_t row = piece / pieces.num_panel_pieces * pieces.rows;
+    LinearTask task = whole;
+    task.panel_begin = piece % pieces.num_panel_pieces * pieces.panels;
+    task.panel_end = std::min(task.panel_begin + pieces.panels, segment.num_panels());
+    task.num_rows = std::min(pieces.rows, whole.num_rows - row);
+    task.x = whole.x + row * whole.x_stride;
+    task.out = whole.out + row * whole.out_stride;
+    if (plan.expand == nullptr) {
+      plan.kernel(task);
+    } else {
+      run_expanded(plan, task, scratch + thread * share_bytes);
     }
+  };
+  if (pieces.count == 1) {
+    run_piece(0, 0);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  pool.run([&](int thread) {
+    for (int64_t piece = next.fetch_add(1); piece < pieces.count; piece = next.fetch_add(1))
+      run_piece(piece, thread);
   });
 }
 
@@ -122,15 +168,24 @@ void linear(const LinearArgs& args, CpuContext& context) {
                  to_string(args.out_dtype));
   }
   const int64_t in_features = weight.in_features();
+  const int64_t padded = round_up(in_features, kInputPadding);
+  // Rounded inputs, then a share a thread for expanded panels. Its size does not follow from the
+  // number of rows, so that a stream's scratch stops growing after the first step.
+  const bool may_round = context.dtype == DType::kBF16 && context.isa >= Isa::kAvx512;
+  const int64_t rounded_bytes = may_round ? kRoundedRows * padded * 2 : 0;
+  const int64_t share_bytes =
+      weight.has_packed() ? (kExpandedPanels + 1) * padded * kPanelOutputs * 4 : 0;
+  std::byte* scratch = context.scratch->reserve(
+      static_cast<size_t>(rounded_bytes + share_bytes * context.pool->num_threads()));
   for (int64_t row = 0; row < args.num_tokens;) {
     int64_t rows = args.num_tokens - row;
+    if (may_round) rows = std::min(rows, kRoundedRows);
     const float* x = static_cast<const float*>(args.x) + row * in_features;
     const float* rounded = nullptr;
     for (const LinearSegment& segment : weight.segments()) {
       const LinearPlan plan = plan_linear(segment.format, rows, context);
-      if (plan.inputs == InputForm::kBF16 && rounded == nullptr) {
-        rows = std::min(rows, kRoundedRows);
-        std::byte* scratch = context.scratch->reserve(static_cast<size_t>(weight.scratch_bytes()));
+      const bool round = plan.inputs == InputForm::kBF16;
+      if (round && rounded == nullptr) {
         rounded = round_rows(plan, x, rows, in_features, scratch, *context.pool);
       }
       LinearTask task = {};
@@ -139,13 +194,12 @@ void linear(const LinearArgs& args, CpuContext& context) {
       task.num_outputs = segment.num_outputs;
       task.in_features = in_features;
       task.bias = weight.bias() == nullptr ? nullptr : weight.bias() + segment.first_output;
-      task.x = plan.inputs == InputForm::kBF16 ? rounded : x;
-      task.x_stride =
-          plan.inputs == InputForm::kBF16 ? round_up(in_features, kInputPadding) / 2 : in_features;
+      task.x = round ? rounded : x;
+      task.x_stride = round ? padded / 2 : in_features;
       task.num_rows = rows;
       task.out = static_cast<float*>(args.out) + row * weight.out_features() + segment.first_output;
       task.out_stride = weight.out_features();
-      run_segment(segment, plan.kernel, task, *context.pool);
+      run_segment(segment, plan, task, scratch + rounded_bytes, share_bytes, *context.pool);
     }
     row += rows;
   }

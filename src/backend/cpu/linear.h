@@ -26,6 +26,11 @@ enum class PanelFormat : uint8_t {
           // and AMX products
   kF16,   // [in][16 outputs]
   kF32,   // [in][16 outputs]
+  // Packed weights: see quant_panel.h.
+  kQ8,     // Q8_0; also Q5_0
+  kQ8Min,  // Q5_1
+  kQ4,     // Q4_0
+  kQ4Min,  // Q4_1
 };
 
 // A run of outputs that are stored alike.
@@ -46,11 +51,7 @@ class PackedLinear final : public LinearWeight {
   size_t bytes() const override;
 
   const std::vector<LinearSegment>& segments() const { return segments_; }
-  // For the inputs of one call, whatever its number of rows. The same for all of a model's weights
-  // up to its largest in_features, so that the scratch stops growing after the first step.
-  int64_t scratch_bytes() const {
-    return (in_features_ + kInputPadding - 1) / kInputPadding * kInputPadding * kRoundedRows * 2;
-  }
+  bool has_packed() const;                                 // a segment of packed weights
   const float* bias() const { return bias_.as<float>(); }  // [out_features + 15] or null
 
  private:

@@ -40,4 +40,20 @@ void round_inputs_avx512bf16(const float* x,
   }
 }
 
+void round_panel_avx512bf16(const float* panel,
+                            int64_t count,
+                            int64_t padded_count,
+                            uint16_t* rounded) {
+  for (int64_t k = 0; k < padded_count; k += 2) {
+    const __m512 zero = _mm512_setzero_ps();
+    const __m512 first = k < count ? _mm512_loadu_ps(panel + k * kPanel) : zero;
+    const __m512 second = k + 1 < count ? _mm512_loadu_ps(panel + (k + 1) * kPanel) : zero;
+    // [16 of second][16 of first] becomes pairs.
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(second, first);
+    const __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
+    const __m512i high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
+    _mm512_storeu_si512(rounded + k * kPanel, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  }
+}
+
 }  // namespace zipage::cpu

@@ -41,6 +41,23 @@ void linear_f32_avx512(const LinearTask& task);
 void linear_bf16_avx512bf16(const LinearTask& task);
 void linear_bf16_amx(const LinearTask& task);
 
+// Packed weights. expand: a panel as f32 [32 * num_blocks][16]. linear_row: tasks of one row.
+using ExpandPanel = void (*)(const std::byte* panel, int64_t num_blocks, float* out);
+void expand_q8_avx2(const std::byte* panel, int64_t num_blocks, float* out);
+void expand_q8min_avx2(const std::byte* panel, int64_t num_blocks, float* out);
+void expand_q4_avx2(const std::byte* panel, int64_t num_blocks, float* out);
+void expand_q4min_avx2(const std::byte* panel, int64_t num_blocks, float* out);
+void linear_row_q8_avx2(const LinearTask& task);
+void linear_row_q8min_avx2(const LinearTask& task);
+void linear_row_q4_avx2(const LinearTask& task);
+void linear_row_q4min_avx2(const LinearTask& task);
+
+// A panel of f32 [count][16] as bf16 pairs [padded_count / 2][16][2], padded with zeros.
+void round_panel_avx512bf16(const float* panel,
+                            int64_t count,
+                            int64_t padded_count,
+                            uint16_t* rounded);
+
 // Rounds the `count` inputs of a row to bf16 and pads them to `padded_count`, a multiple of 32.
 void round_inputs_avx512bf16(const float* x,
                              int64_t count,

@@ -1,45 +1,85 @@
 #include "backend/cpu/linear_plan.h"
 
+#include "backend/cpu/quant_panel.h"
 #include "base/check.h"
 
 namespace zipage::cpu {
 namespace {
 
-LinearKernel by_format(PanelFormat format, LinearKernel bf16, LinearKernel f16, LinearKernel f32) {
-  switch (format) {
-    case PanelFormat::kBF16:
-      return bf16;
-    case PanelFormat::kF16:
-      return f16;
-    case PanelFormat::kF32:
-      return f32;
+// One function a format, of an instruction set.
+struct PlainKernels {
+  LinearKernel bf16, f16, f32;
+
+  LinearKernel of(PanelFormat format) const {
+    return format == PanelFormat::kBF16 ? bf16 : format == PanelFormat::kF16 ? f16 : f32;
   }
-  return nullptr;
+};
+
+template <typename Function>
+struct QuantFunctions {
+  Function q8, q8min, q4, q4min;
+
+  Function of(PanelFormat format) const {
+    switch (format) {
+      case PanelFormat::kQ8:
+        return q8;
+      case PanelFormat::kQ8Min:
+        return q8min;
+      case PanelFormat::kQ4:
+        return q4;
+      default:
+        return q4min;
+    }
+  }
+};
+
+template <PanelFormat kFormat>
+void expand_scalar(const std::byte* panel, int64_t num_blocks, float* out) {
+  expand_quant_panel(kFormat, panel, num_blocks, out);
 }
 
+constexpr PlainKernels kScalarKernels = {linear_bf16_scalar, linear_f16_scalar, linear_f32_scalar};
+constexpr QuantFunctions<ExpandPanel> kScalarExpand = {
+    expand_scalar<PanelFormat::kQ8>, expand_scalar<PanelFormat::kQ8Min>,
+    expand_scalar<PanelFormat::kQ4>, expand_scalar<PanelFormat::kQ4Min>};
+
 #if defined(__x86_64__)
+
+constexpr PlainKernels kAvx2Kernels = {linear_bf16_avx2, linear_f16_avx2, linear_f32_avx2};
+constexpr PlainKernels kAvx512Kernels = {linear_bf16_avx512, linear_f16_avx512, linear_f32_avx512};
+constexpr QuantFunctions<ExpandPanel> kAvx2Expand = {expand_q8_avx2, expand_q8min_avx2,
+                                                     expand_q4_avx2, expand_q4min_avx2};
+constexpr QuantFunctions<LinearKernel> kAvx2Row = {linear_row_q8_avx2, linear_row_q8min_avx2,
+                                                   linear_row_q4_avx2, linear_row_q4min_avx2};
+
 // A tile product has 16 rows: with fewer than half of them in use, vectors are as fast, since
 // memory decides.
 constexpr int64_t kMinTileRows = 8;
 
 LinearPlan plan_x86(PanelFormat format, int64_t num_rows, const CpuContext& context) {
   LinearPlan plan;
-  if (context.isa == Isa::kAvx2) {
-    plan.kernel = by_format(format, linear_bf16_avx2, linear_f16_avx2, linear_f32_avx2);
+  const bool quant = is_quant(format);
+  if (quant && num_rows == 1) {
+    plan.kernel = kAvx2Row.of(format);
     return plan;
   }
-  const bool round =
-      context.dtype == DType::kBF16 && format == PanelFormat::kBF16 && context.features.avx512_bf16;
-  if (!round) {
-    plan.kernel = by_format(format, linear_bf16_avx512, linear_f16_avx512, linear_f32_avx512);
-    return plan;
+  if (quant) plan.expand = kAvx2Expand.of(format);
+  const PanelFormat multiplied = quant ? PanelFormat::kF32 : format;
+  const bool many = num_rows >= kMinTileRows;
+  // Expanded weights are rounded for many rows only: for few, that pass costs more than it saves.
+  const bool can_round = format == PanelFormat::kBF16 || (quant && many);
+  if (context.dtype == DType::kBF16 && context.features.avx512_bf16 &&
+      context.isa >= Isa::kAvx512 && can_round) {
+    plan.inputs = InputForm::kBF16;
+    plan.round_inputs = round_inputs_avx512bf16;
+    if (quant) plan.round_panel = round_panel_avx512bf16;
+    plan.kernel = context.isa == Isa::kAmx && many ? linear_bf16_amx : linear_bf16_avx512bf16;
+  } else {
+    plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).of(multiplied);
   }
-  plan.inputs = InputForm::kBF16;
-  plan.round_inputs = round_inputs_avx512bf16;
-  const bool tiles = context.isa == Isa::kAmx && num_rows >= kMinTileRows;
-  plan.kernel = tiles ? linear_bf16_amx : linear_bf16_avx512bf16;
   return plan;
 }
+
 #endif
 
 }  // namespace
@@ -50,7 +90,8 @@ LinearPlan plan_linear(PanelFormat format, int64_t num_rows, const CpuContext& c
 #endif
   ZIPAGE_CHECK(context.isa == Isa::kScalar && num_rows > 0);
   LinearPlan plan;
-  plan.kernel = by_format(format, linear_bf16_scalar, linear_f16_scalar, linear_f32_scalar);
+  plan.kernel = kScalarKernels.of(is_quant(format) ? PanelFormat::kF32 : format);
+  if (is_quant(format)) plan.expand = kScalarExpand.of(format);
   return plan;
 }
 

@@ -19,7 +19,16 @@ struct LinearPlan {
                        int64_t count,
                        int64_t padded_count,
                        uint16_t* rounded) = nullptr;
+  // Packed weights that the kernel does not read as they lie: panels become f32 in scratch first,
+  // or with round_panel bf16, up to kExpandedPanels at a time.
+  ExpandPanel expand = nullptr;
+  void (*round_panel)(const float* panel,
+                      int64_t count,
+                      int64_t padded_count,
+                      uint16_t* rounded) = nullptr;
 };
+
+inline constexpr int64_t kExpandedPanels = 2;
 
 LinearPlan plan_linear(PanelFormat format, int64_t num_rows, const CpuContext& context);
 

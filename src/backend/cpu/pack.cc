@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "backend/cpu/linear.h"
+#include "backend/cpu/quant_panel.h"
 #include "base/error.h"
+#include "tensor/dequantize.h"
 
 namespace zipage::cpu {
 namespace {
@@ -19,6 +21,21 @@ PanelFormat choose_format(const HostTensor& part) {
       return PanelFormat::kF16;
     case DType::kF32:
       return PanelFormat::kF32;
+    case DType::kQ8_0:
+    case DType::kQ5_0:
+      return PanelFormat::kQ8;
+    case DType::kQ5_1:
+      return PanelFormat::kQ8Min;
+    case DType::kQ4_0:
+      return PanelFormat::kQ4;
+    case DType::kQ4_1:
+      return PanelFormat::kQ4Min;
+    // No panels of their own yet: as f16, which costs up to 3.5 times the memory and rounds a
+    // weight by up to 2^-12.
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+      return PanelFormat::kF16;
     default:
       break;
   }
@@ -29,16 +46,17 @@ PanelFormat choose_format(const HostTensor& part) {
 int64_t bytes_per_panel(PanelFormat format, int64_t in_features) {
   switch (format) {
     case PanelFormat::kBF16:
-      return round_up(in_features, 32) * kPanelOutputs * 2;
+      return round_up(in_features, kInputPadding) * kPanelOutputs * 2;
     case PanelFormat::kF16:
       return in_features * kPanelOutputs * 2;
     case PanelFormat::kF32:
       return in_features * kPanelOutputs * 4;
+    default:
+      return in_features / kQuantBlock * quant_layout(format).block_bytes();
   }
-  return 0;
 }
 
-// Writes row `n` (of 16) of a panel.
+// Writes row `n` (of 16) of a panel of plain elements.
 void pack_row(
     PanelFormat format, const std::byte* row, int64_t in_features, int64_t n, std::byte* panel) {
   if (format == PanelFormat::kF32) {
@@ -51,6 +69,17 @@ void pack_row(
     const int64_t place = format == PanelFormat::kBF16 ? (k / 2 * kPanelOutputs + n) * 2 + k % 2
                                                        : k * kPanelOutputs + n;
     std::memcpy(panel + place * 2, row + k * 2, 2);
+  }
+}
+
+// As pack_row, of a row of packed blocks that becomes f16.
+void pack_as_f16(const HostTensor& part, const std::byte* row, int64_t n, std::byte* panel) {
+  const int64_t in_features = part.shape[1];
+  std::vector<float> values(static_cast<size_t>(in_features));
+  dequantize({part.name, part.dtype, {1, in_features}, row}, values);
+  for (int64_t k = 0; k < in_features; ++k) {
+    const uint16_t bits = f32_to_f16(values[static_cast<size_t>(k)]);
+    std::memcpy(panel + (k * kPanelOutputs + n) * 2, &bits, 2);
   }
 }
 
@@ -67,6 +96,10 @@ void check_parts(std::span<const HostTensor> parts, std::span<const HostTensor> 
     if (part.shape[0] < 1 || part.shape[1] < 1 || part.shape[1] != parts[0].shape[1]) {
       fail_invalid("tensor '{}': shape {}, expected [out, {}]", part.name, to_string(part.shape),
                    parts[0].shape[1]);
+    }
+    if (part.shape[1] % packed_block_elements(part.dtype) != 0) {
+      fail_invalid("tensor '{}': {} inputs of type {}, expected a multiple of {}", part.name,
+                   part.shape[1], to_string(part.dtype), packed_block_elements(part.dtype));
     }
     if (!bias.empty() && bias[i].shape != Shape{part.shape[0]}) {
       fail_invalid("tensor '{}': shape {}, expected [{}]", bias[i].name, to_string(bias[i].shape),
@@ -103,8 +136,14 @@ LinearSegment pack_segment(PanelFormat format,
         for (const RowSource& source : sources) {
           if (output < source.begin || output >= source.end) continue;
           const int64_t row_bytes = dtype_bytes(source.part->dtype, in_features);
-          pack_row(format, source.part->data + (output - source.begin) * row_bytes, in_features, n,
-                   panel);
+          const std::byte* row = source.part->data + (output - source.begin) * row_bytes;
+          if (is_quant(format)) {
+            pack_quant_row(source.part->dtype, row, in_features / kQuantBlock, n, format, panel);
+          } else if (is_packed(source.part->dtype)) {
+            pack_as_f16(*source.part, row, n, panel);
+          } else {
+            pack_row(format, row, in_features, n, panel);
+          }
         }
       }
     }
@@ -142,6 +181,11 @@ std::unique_ptr<PackedLinear> pack_linear(std::span<const HostTensor> parts,
     }
   }
   return linear;
+}
+
+bool PackedLinear::has_packed() const {
+  return std::any_of(segments_.begin(), segments_.end(),
+                     [](const LinearSegment& s) { return is_quant(s.format); });
 }
 
 size_t PackedLinear::bytes() const {
