@@ -57,9 +57,10 @@ void SchedulerImpl::launch_waiting_compressions() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& s = *running_[i];
     if (!idle(s) || !s.at_trigger()) continue;
-    if (launch_compression(s)) continue;
-    if (make_free(num_shared(s), i) && launch_compression(s)) continue;
-    ++num_blocked_;
+    bool launched = launch_compression(s);
+    // Those who share its blocks may be among the preempted: then it needs fewer targets.
+    while (!launched && preempt_behind(i)) launched = launch_compression(s);
+    if (!launched) ++num_blocked_;
   }
 }
 

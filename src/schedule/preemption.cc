@@ -14,11 +14,18 @@ bool SchedulerImpl::yields_blocks(const Sequence& s) const {
   return options_.scheduling == Scheduling::kHybrid ? !s.slot.valid() : !s.rules.capped();
 }
 
-bool SchedulerImpl::make_free(int32_t num_blocks, size_t requester) {
-  for (size_t i = running_.size(); i-- > requester + 1 && blocks_.num_free() < num_blocks;) {
-    if (yields_blocks(*running_[i])) preempt(*running_[i]);
+bool SchedulerImpl::preempt_behind(size_t requester) {
+  for (size_t i = running_.size(); i-- > requester + 1;) {
+    if (yields_blocks(*running_[i]) && preempt(*running_[i])) return true;
   }
-  return blocks_.num_free() >= num_blocks;
+  return false;
+}
+
+bool SchedulerImpl::make_free(int32_t num_blocks, size_t requester) {
+  while (blocks_.num_free() < num_blocks) {
+    if (!preempt_behind(requester)) return false;
+  }
+  return true;
 }
 
 bool SchedulerImpl::preempt(Sequence& s) {

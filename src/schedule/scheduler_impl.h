@@ -60,8 +60,8 @@ class SchedulerImpl final : public Scheduler {
   int32_t num_spare_blocks() const;
 
   // preemption.cc
-  bool make_free(int32_t num_blocks,
-                 size_t requester);  // by preempting sequences behind the requester
+  bool preempt_behind(size_t requester);  // the last one behind it that yields
+  bool make_free(int32_t num_blocks, size_t requester);
   bool preempt(Sequence& sequence);
   bool yields_blocks(const Sequence& s) const;
   void swap_out(Sequence& sequence);
@@ -103,7 +103,7 @@ class SchedulerImpl final : public Scheduler {
   std::vector<CompressJob> ready_jobs_;    // launched by plan(), handed out by the next commit()
   std::vector<PrefixIndex::Handle> hits_;  // scratch of admit()
   mutable LoadForecast forecast_;
-  int32_t num_decodes_ = 0;  // rows of the plan
+  int32_t num_decodes_ = 0;    // rows of the plan
   int32_t budget_ = 0;         // tokens left in this step
   int32_t num_in_flight_ = 0;  // rows
   int32_t num_compressing_ = 0;
