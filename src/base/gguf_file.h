@@ -59,6 +59,7 @@ class GgufFile {
   static GgufFile parse(std::span<const std::byte> file, const std::string& path);
 
   const std::string& path() const { return path_; }
+  const MappedFile& mapping() const { return mapping_; }  // empty after parse()
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
   const std::vector<GgufTensorInfo>& tensors() const { return tensors_; }
@@ -94,7 +95,7 @@ class GgufFile {
                               const GgufValue& value,
                               const char* expected) const;
 
-  MappedFile mapping_;  // empty after parse()
+  MappedFile mapping_;
   std::string path_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;

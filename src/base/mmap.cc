@@ -1,6 +1,7 @@
 #include "base/mmap.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -61,6 +62,19 @@ MappedFile MappedFile::open(const std::string& path) {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::drop(const std::byte* begin, size_t bytes) const {
+  // As numbers: pointers into different objects have no order.
+  const auto base = reinterpret_cast<uintptr_t>(data_);
+  const auto first = reinterpret_cast<uintptr_t>(begin);
+  if (data_ == nullptr || first < base || first - base > size_ || bytes > size_ - (first - base))
+    return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t from = (first + page - 1) / page * page;
+  const uintptr_t to = (first + bytes) / page * page;
+  // Advice: a refusal changes nothing.
+  if (from < to) ::madvise(const_cast<std::byte*>(data_ + (from - base)), to - from, MADV_DONTNEED);
 }
 
 void MappedFile::swap(MappedFile& other) noexcept {

@@ -27,6 +27,10 @@ class MappedFile {
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
+  // Lets the system take back the memory behind the whole pages of a range that is not needed soon;
+  // a later read brings it back from the file. Bytes outside the mapping are left alone.
+  void drop(const std::byte* begin, size_t bytes) const;
+
  private:
   void swap(MappedFile& other) noexcept;
 

@@ -67,22 +67,27 @@ void deinterleave(std::optional<HostTensor>& tensor, LayerWeights& layer, int32_
   tensor->data = layer.owned.back().get();
 }
 
+// Everything that a layer has.
+std::vector<HostTensor> all_tensors(const LayerWeights& w) {
+  std::vector<HostTensor> tensors = {
+      w.input_norm, w.post_attention_norm, w.q_proj,  w.k_proj,   w.v_proj,
+      w.o_proj,     w.gate_proj,           w.up_proj, w.down_proj};
+  for (const HostTensor& norm : {w.q_norm, w.k_norm}) {
+    if (norm.data != nullptr) tensors.push_back(norm);
+  }
+  for (const auto& list : {w.qkv_bias(), w.o_bias(), w.gate_up_bias(), w.down_bias()}) {
+    tensors.insert(tensors.end(), list.begin(), list.end());
+  }
+  return tensors;
+}
+
 // Names that no role claims. Buffers that some exporters store are no surprise.
 std::vector<std::string> unused_tensors(const WeightSource& source, const ModelWeights& weights) {
   std::set<std::string> used = {weights.embedding.name, weights.final_norm.name,
                                 tensor_name(source.naming(), TensorRole::kLmHead),
                                 "rope_freqs.weight"};
   for (const LayerWeights& layer : weights.layers) {
-    for (const HostTensor* tensor :
-         {&layer.input_norm, &layer.post_attention_norm, &layer.q_proj, &layer.k_proj,
-          &layer.v_proj, &layer.o_proj, &layer.gate_proj, &layer.up_proj, &layer.down_proj,
-          &layer.q_norm, &layer.k_norm}) {
-      used.insert(tensor->name);
-    }
-    for (const auto& list :
-         {layer.qkv_bias(), layer.o_bias(), layer.gate_up_bias(), layer.down_bias()}) {
-      for (const HostTensor& tensor : list) used.insert(tensor.name);
-    }
+    for (const HostTensor& tensor : all_tensors(layer)) used.insert(tensor.name);
   }
   std::vector<std::string> unused;
   for (std::string& name : source.names()) {
@@ -99,6 +104,17 @@ std::vector<HostTensor> LayerWeights::qkv_bias() const { return present({q_bias,
 std::vector<HostTensor> LayerWeights::o_bias() const { return present({o_proj_bias}); }
 std::vector<HostTensor> LayerWeights::gate_up_bias() const { return present({gate_bias, up_bias}); }
 std::vector<HostTensor> LayerWeights::down_bias() const { return present({down_proj_bias}); }
+
+void ModelWeights::release_layer(int32_t layer) {
+  LayerWeights& weights = layers.at(static_cast<size_t>(layer));
+  // Reordered rows lie in `owned`, which is no file: release() leaves them alone.
+  for (const HostTensor& tensor : all_tensors(weights)) source->release(tensor);
+  weights = LayerWeights{};
+}
+
+void ModelWeights::release_rest() const {
+  for (const HostTensor& tensor : {embedding, final_norm, lm_head}) source->release(tensor);
+}
 
 std::shared_ptr<const std::byte[]> deinterleave_rows(const HostTensor& tensor, int32_t head_dim) {
   const int64_t rows = tensor.shape.front();
@@ -160,6 +176,7 @@ LayerWeights load_layer_weights(const WeightSource& source, const ModelConfig& c
 ModelWeights load_model_weights(const WeightSource& source, const ModelConfig& config) {
   const Loader load(source, 0);
   ModelWeights weights;
+  weights.source = &source;
   weights.embedding = load.matrix(TensorRole::kEmbedding, config.vocab_size, config.hidden_size);
   weights.final_norm = load.vector(TensorRole::kFinalNorm, config.hidden_size);
   weights.lm_head = config.tie_word_embeddings

@@ -34,12 +34,20 @@ struct LayerWeights {
   std::vector<HostTensor> down_bias() const;
 };
 
+// Keeps the source it was loaded from in mind: that must outlive it.
 struct ModelWeights {
   HostTensor embedding;   // [vocab, hidden]
   HostTensor final_norm;  // [hidden]
   HostTensor lm_head;     // [vocab, hidden]; the embedding when the two are tied
   std::vector<LayerWeights> layers;
   std::vector<std::string> unused;  // tensors of the source that have no role; for a warning
+  const WeightSource* source = nullptr;
+
+  // For a backend that has packed a layer into memory of its own: frees what the layer owns, lets
+  // the system take back the pages of the file, and leaves the layer empty.
+  void release_layer(int32_t layer);
+  // The same for the tensors that belong to no layer; they stay readable.
+  void release_rest() const;
 };
 
 // Throws kNotFound for a missing tensor, kDataLoss for a wrong shape or a tensor that the config

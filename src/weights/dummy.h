@@ -24,6 +24,7 @@ class DummySource : public WeightSource {
   // `dtype`: f32, f16 or bf16, of all tensors.
   DummySource(const std::string& path, const std::vector<DummyTensor>& tensors, DType dtype);
   WeightNaming naming() const override { return WeightNaming::kHuggingFace; }
+  void release(const HostTensor&) const override {}
 
  private:
   struct Unmap {

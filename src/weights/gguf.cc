@@ -81,33 +81,71 @@ std::optional<GgmlType> ggml_type(uint32_t number) {
 }
 
 std::unique_ptr<GgufSource> GgufSource::open(const std::string& path) {
-  return std::make_unique<GgufSource>(GgufFile::open(path));
+  constexpr int64_t kMaxParts = 99999;
+  std::vector<GgufFile> files;
+  files.push_back(GgufFile::open(path));
+  const int64_t num_parts = files.front().find_int("split.count", 0, kMaxParts).value_or(0);
+  if (num_parts > 1) {
+    const std::string suffix = fmt::format("-00001-of-{:05}.gguf", num_parts);
+    if (!path.ends_with(suffix)) {
+      fail_invalid("'{}' is one of {} parts; expected the first, whose name ends with '{}'", path,
+                   num_parts, suffix);
+    }
+    const std::string stem = path.substr(0, path.size() - suffix.size());
+    for (int64_t part = 2; part <= num_parts; ++part) {
+      files.push_back(GgufFile::open(fmt::format("{}-{:05}-of-{:05}.gguf", stem, part, num_parts)));
+    }
+  }
+  return std::make_unique<GgufSource>(std::move(files));
 }
 
-GgufSource::GgufSource(GgufFile file) : WeightSource(file.path()), file_(std::move(file)) {
-  const std::span<const std::byte> data = file_.data();
+GgufSource::GgufSource(std::vector<GgufFile> files)
+    : WeightSource(files.at(0).path()), files_(std::move(files)) {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const int64_t part = files_[i].find_int("split.no").value_or(0);
+    if (part != static_cast<int64_t>(i)) {
+      fail(StatusCode::kDataLoss, "{}: key 'split.no' is {}; expected {}", files_[i].path(), part,
+           i);
+    }
+    add_tensors(files_[i]);
+  }
+  const auto expected = file().find_int("split.tensors.count");
+  if (expected && *expected != static_cast<int64_t>(num_tensors())) {
+    fail(StatusCode::kDataLoss, "{}: key 'split.tensors.count' is {}; the {} parts hold {} tensors",
+         path(), *expected, files_.size(), num_tensors());
+  }
+}
+
+void GgufSource::release(const HostTensor& tensor) const {
+  for (const GgufFile& part : files_) {
+    part.mapping().drop(tensor.data, static_cast<size_t>(tensor.bytes()));
+  }
+}
+
+void GgufSource::add_tensors(const GgufFile& part) {
+  const std::span<const std::byte> data = part.data();
   std::vector<Extent> extents;
-  for (const GgufTensorInfo& info : file_.tensors()) {
+  for (const GgufTensorInfo& info : part.tensors()) {
     const auto type = ggml_type(info.type);
     if (!type) {
-      fail(StatusCode::kDataLoss, "{}: tensor '{}' has unknown type {}; supported: {}", path(),
+      fail(StatusCode::kDataLoss, "{}: tensor '{}' has unknown type {}; supported: {}", part.path(),
            info.name, info.type, kSupportedTypes);
     }
     Entry entry;
-    entry.file = path();
+    entry.file = part.path();
     entry.tensor.name = info.name;
     entry.tensor.shape.assign(info.extents.rbegin(), info.extents.rend());
     if (info.offset > data.size()) {
       fail(StatusCode::kDataLoss, "{}: tensor '{}' has offset {}; the file holds {} bytes of data",
-           path(), info.name, info.offset, data.size());
+           part.path(), info.name, info.offset, data.size());
     }
     if (type->dtype) {
       entry.tensor.dtype = *type->dtype;
-      const uint64_t bytes = tensor_bytes(file_, info, *type->dtype);
+      const uint64_t bytes = tensor_bytes(part, info, *type->dtype);
       if (bytes > data.size() - info.offset) {
         fail(StatusCode::kDataLoss,
              "{}: tensor '{}' takes {} bytes from offset {}; the file holds {} bytes of data",
-             path(), info.name, bytes, info.offset, data.size());
+             part.path(), info.name, bytes, info.offset, data.size());
       }
       entry.tensor.data = data.data() + info.offset;
       extents.push_back({info.offset, info.offset + bytes, info.name});
@@ -116,7 +154,7 @@ GgufSource::GgufSource(GgufFile file) : WeightSource(file.path()), file_(std::mo
     }
     add(std::move(entry));
   }
-  check_overlaps(extents, path());
+  check_overlaps(extents, part.path());
 }
 
 }  // namespace zipage

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/gguf_file.h"
 #include "weights/weight_source.h"
@@ -21,16 +22,20 @@ std::optional<GgmlType> ggml_type(uint32_t number);
 
 class GgufSource : public WeightSource {
  public:
-  // Throws as GgufFile::open does, and kDataLoss for tensors that are unknown, overlap, end past
-  // the file, or whose rows are no whole number of packed blocks.
+  // A file, or the first of the parts that a large model is split into ("...-00001-of-00003.gguf"),
+  // which opens the others. Throws as GgufFile::open does, and kDataLoss for tensors that are
+  // unknown, overlap, end past the file, or whose rows are no whole number of packed blocks.
   static std::unique_ptr<GgufSource> open(const std::string& path);
-  explicit GgufSource(GgufFile file);
+  explicit GgufSource(std::vector<GgufFile> files);
 
   WeightNaming naming() const override { return WeightNaming::kGguf; }
-  const GgufFile& file() const { return file_; }
+  void release(const HostTensor& tensor) const override;
+  const GgufFile& file() const { return files_.front(); }  // with the metadata of the model
 
  private:
-  GgufFile file_;
+  void add_tensors(const GgufFile& part);
+
+  std::vector<GgufFile> files_;
 };
 
 }  // namespace zipage

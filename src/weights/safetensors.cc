@@ -160,6 +160,12 @@ std::unique_ptr<SafetensorsSource> SafetensorsSource::open(const std::string& fo
   return source;
 }
 
+void SafetensorsSource::release(const HostTensor& tensor) const {
+  for (const MappedFile& file : files_) {
+    file.drop(tensor.data, static_cast<size_t>(tensor.bytes()));
+  }
+}
+
 std::vector<std::string> SafetensorsSource::add_file(const std::string& path) {
   const MappedFile& file = files_.emplace_back(MappedFile::open(path));
   std::vector<std::string> names;

@@ -27,6 +27,7 @@ class SafetensorsSource : public WeightSource {
  public:
   static std::unique_ptr<SafetensorsSource> open(const std::string& folder);
   WeightNaming naming() const override { return WeightNaming::kHuggingFace; }
+  void release(const HostTensor& tensor) const override;
 
  private:
   explicit SafetensorsSource(const std::string& folder) : WeightSource(folder) {}

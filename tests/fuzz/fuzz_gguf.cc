@@ -3,18 +3,21 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "model/gguf_config.h"
 #include "model/weights.h"
-#include "weights/dequantize.h"
+#include "tensor/dequantize.h"
 
 namespace {
 
 void read_everything(std::span<const std::byte> bytes) {
-  const zipage::GgufSource source(zipage::GgufFile::parse(bytes, "x"));
+  std::vector<zipage::GgufFile> files;
+  files.push_back(zipage::GgufFile::parse(bytes, "x"));
+  const zipage::GgufSource source(std::move(files));
   for (const std::string& name : source.names()) {
     try {
       const zipage::HostTensor* tensor = source.find(name);

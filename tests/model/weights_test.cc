@@ -34,12 +34,14 @@ class MapSource : public WeightSource {
  public:
   explicit MapSource(WeightNaming naming) : WeightSource("x"), naming_(naming) {}
   WeightNaming naming() const override { return naming_; }
+  void release(const HostTensor& tensor) const override { released.push_back(tensor.name); }
   void put(const std::string& name, const Shape& shape, DType dtype = DType::kF32) {
     Entry entry;
     entry.file = "x/file";
     entry.tensor = {name, dtype, shape, zeros_.data()};
     add(std::move(entry));
   }
+  mutable std::vector<std::string> released;
 
  private:
   WeightNaming naming_;
@@ -132,6 +134,18 @@ TEST(WeightsTest, TensorsWithoutARoleAreListed) {
   source->put("model.layers.0.self_attn.rotary_emb.inv_freq", {2});
   const ModelWeights weights = load_model_weights(*source, small_config());
   EXPECT_EQ(weights.unused, std::vector<std::string>{"model.layers.2.self_attn.q_proj.weight"});
+}
+
+TEST(WeightsTest, AReleasedLayerIsEmptyAndItsPagesAreGivenBack) {
+  const auto source = small_source({});
+  ModelWeights weights = load_model_weights(*source, small_config());
+  weights.release_layer(1);
+  EXPECT_EQ(source->released.size(), 9u);
+  EXPECT_EQ(source->released[2], "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(weights.layers[1].q_proj.data, nullptr);
+  EXPECT_NE(weights.layers[0].q_proj.data, nullptr);
+  weights.release_rest();
+  EXPECT_EQ(source->released.size(), 12u);
 }
 
 TEST(WeightsTest, AnElementTypeOfNoUseIsNamed) {

@@ -53,6 +53,49 @@ TEST(GgufSourceTest, ATypeWithoutUseIsAnErrorOnlyWhenAskedFor) {
                [&] { source->find("a"); });
 }
 
+GgufBuilder part(uint32_t number, uint32_t count, std::string_view tensor) {
+  GgufBuilder builder;
+  builder.raw_key("split.no", 2, test::bytes_of(static_cast<uint16_t>(number)));
+  builder.raw_key("split.count", 2, test::bytes_of(static_cast<uint16_t>(count)));
+  builder.raw_key("split.tensors.count", 5, test::bytes_of<int32_t>(2));
+  builder.tensor(tensor, {1}, 0, "abcd");
+  return builder;
+}
+
+TEST(GgufSourceTest, AModelMayComeInParts) {
+  TempFolder folder;
+  const std::string first = folder.write("m-00001-of-00002.gguf", part(0, 2, "a").build());
+  const std::string second = folder.file("m-00002-of-00002.gguf");
+  expect_error(StatusCode::kNotFound, {second}, [&] { GgufSource::open(first); });
+  folder.write("m-00002-of-00002.gguf", part(1, 2, "b").build());
+  EXPECT_EQ(GgufSource::open(first)->names(), (std::vector<std::string>{"a", "b"}));
+  expect_error(StatusCode::kInvalidArgument, {second, "2 parts", "-00001-of-00002.gguf"},
+               [&] { GgufSource::open(second); });
+  folder.write("m-00002-of-00002.gguf", part(0, 2, "b").build());
+  expect_error(StatusCode::kDataLoss, {second, "'split.no'", "0", "1"},
+               [&] { GgufSource::open(first); });
+  folder.write("m-00002-of-00002.gguf", part(1, 2, "a").build());
+  expect_error(StatusCode::kDataLoss, {"'a'", first, second}, [&] { GgufSource::open(first); });
+  GgufBuilder more = part(1, 2, "b");
+  more.tensor("c", {1}, 0, "abcd");
+  folder.write("m-00002-of-00002.gguf", more.build());
+  expect_error(StatusCode::kDataLoss, {first, "'split.tensors.count'", "2", "3"},
+               [&] { GgufSource::open(first); });
+}
+
+TEST(GgufSourceTest, ReleasedTensorsCanStillBeRead) {
+  GgufBuilder builder;
+  builder.tensor("a", {100000}, 0, std::string(400000, 'x')).tensor("b", {1}, 0, "abcd");
+  TempFolder folder;
+  const auto source = GgufSource::open(folder.write("m.gguf", builder.build()));
+  const HostTensor& a = source->get("a", {100000});
+  EXPECT_EQ(a.data[200000], std::byte{'x'});
+  source->release(a);
+  EXPECT_EQ(a.data[200000], std::byte{'x'});
+  EXPECT_EQ(a.data[0], std::byte{'x'});
+  EXPECT_EQ(source->get("b", {1}).data[0], std::byte{'a'});
+}
+
 TEST(GgufSourceTest, BrokenTensorsAreNamed) {
   TempFolder folder;
   const auto expect = [&](const char* what, const std::vector<std::string>& words, auto change) {
