@@ -1,0 +1,98 @@
+// The forward pass of a pre-norm decoder: Llama, Qwen2, Qwen3, Mistral and their kin differ by
+// ModelConfig alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace zipage {
+
+// Seconds of host time per part of a step. Meaningful where ops run at once (a CPU's main stream).
+struct ForwardTimes {
+  double attention_seconds = 0;
+  double linear_seconds = 0;
+  double other_seconds = 0;
+};
+
+// Largest batch that the activations hold.
+struct DecoderLimits {
+  int32_t max_tokens = 0;  // a step
+  int32_t max_logits = 0;  // rows of lm_head
+  int32_t max_positions = 0;
+  size_t attention_workspace_bytes = 0;
+};
+
+// Owns the weights in the backend's layout and the activations. Thread: the engine's.
+class Decoder {
+ public:
+  using Progress = std::function<void(int done, int total)>;
+  // Packs the weights; `progress` (may be empty) is called once a layer.
+  Decoder(Backend& backend,
+          const ModelConfig& config,
+          const ModelWeights& weights,
+          const DecoderLimits& limits,
+          const Progress& progress);
+
+  // Computes the batch, writes its keys, values and kept queries to `kv`, and the logits of
+  // batch.logits_tokens to logits() [num_logits, vocab] f32. previous_tokens: see EmbedArgs.
+  void forward(const StepBatch& batch,
+               const PagedKvView& kv,
+               const int32_t* previous_tokens,
+               Stream& stream);
+
+  float* logits() const { return logits_.as<float>(); }
+  const float* rope_cos_sin() const { return rope_.as<float>(); }
+  size_t weight_bytes() const { return weight_bytes_; }
+  static size_t activation_bytes(const ModelConfig& config,
+                                 DType dtype,
+                                 const DecoderLimits& limits);
+  const ForwardTimes& times() const { return times_; }
+
+ private:
+  struct Layer {
+    std::unique_ptr<LinearWeight> qkv, o, gate_up, down;
+    Buffer input_norm, post_norm;  // [hidden] f32
+    Buffer q_norm, k_norm;         // [head_dim] f32, or empty
+  };
+  class Clock;
+
+  Buffer upload_norm(const HostTensor& tensor);
+  void layer_forward(const Layer& layer,
+                     int32_t index,
+                     const StepBatch& batch,
+                     const PagedKvView& kv,
+                     Stream& stream);
+  void linear(const LinearWeight& weight,
+              const void* x,
+              int32_t num_tokens,
+              void* out,
+              DType out_dtype,
+              Stream& stream);
+  void norm(
+      void* x, void* residual, const Buffer& weight, int32_t num_tokens, void* out, Stream& stream);
+
+  Backend& backend_;
+  const ModelConfig config_;
+  const DType dtype_;
+  std::unique_ptr<LinearWeight> embedding_, lm_head_;  // lm_head_ null: tied
+  std::vector<Layer> layers_;
+  Buffer final_norm_;
+  Buffer rope_;       // [max_positions, rotary_dim] f32
+  Buffer residual_;   // [max_tokens, hidden]
+  Buffer hidden_;     // [max_tokens, hidden]
+  Buffer wide_;       // [max_tokens, max(qkv, 2 * intermediate)]
+  Buffer inner_;      // [max_tokens, max(q, intermediate, hidden)]
+  Buffer attention_;  // [max_tokens, max(q, hidden)]
+  Buffer logits_;     // [max_logits, vocab] f32
+  Buffer workspace_;
+  size_t weight_bytes_ = 0;
+  ForwardTimes times_;
+};
+
+}  // namespace zipage
