@@ -32,9 +32,9 @@ struct TokenLogprob {
 struct Request {
   std::vector<int32_t> prompt_token_ids;
   SamplingParams sampling;
-  int32_t priority = 0;    // smaller runs first
-  std::string cache_salt;  // separates prefix-cache entries
-  std::string external_id; // for logs; may be empty
+  int32_t priority = 0;     // smaller runs first
+  std::string cache_salt;   // separates prefix-cache entries
+  std::string external_id;  // for logs; may be empty
 };
 
 // What one step adds to one sequence (`index` < sampling.n) of a request.
@@ -43,7 +43,8 @@ struct RequestOutput {
   int32_t index = 0;
   std::vector<int32_t> new_token_ids;
   std::string new_text;  // whole UTF-8 characters; empty when detokenize is off
-  std::vector<std::vector<TokenLogprob>> new_logprobs;     // one a new token: [0] the sampled one, then the best
+  std::vector<std::vector<TokenLogprob>>
+      new_logprobs;  // one a new token: [0] the sampled one, then the best
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // with the first output; [0] is empty
   FinishReason finish_reason = FinishReason::kNone;
   std::string stop_reason;  // the stop string, or the stop token's id in decimal; empty for EOS

@@ -32,7 +32,7 @@ struct SamplingParams {
   bool skip_special_tokens = true;
   bool spaces_between_special_tokens = true;
   bool detokenize = true;
-  std::optional<int32_t> logprobs;         // alternatives a token; -1: all
+  std::optional<int32_t> logprobs;  // alternatives a token; -1: all
   std::optional<int32_t> prompt_logprobs;
   std::map<int32_t, float> logit_bias;
   std::vector<int32_t> allowed_token_ids;  // empty: all

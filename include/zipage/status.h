@@ -10,11 +10,11 @@ namespace zipage {
 
 enum class StatusCode {
   kOk = 0,
-  kInvalidArgument,     // the caller's input is wrong; the message names the field and what is right
-  kNotFound,            // a file, tensor or model that was named does not exist
-  kDataLoss,            // a file is truncated or inconsistent
-  kUnimplemented,       // understood, and not supported
-  kResourceExhausted,   // memory, disk or a queue is full
+  kInvalidArgument,    // the caller's input is wrong; the message names the field and what is right
+  kNotFound,           // a file, tensor or model that was named does not exist
+  kDataLoss,           // a file is truncated or inconsistent
+  kUnimplemented,      // understood, and not supported
+  kResourceExhausted,  // memory, disk or a queue is full
   kFailedPrecondition,  // the call does not fit the object's state
   kCancelled,           // aborted by the caller
   kUnavailable,         // a device or service is not there
@@ -42,8 +42,9 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}         // NOLINT(runtime/explicit)
-  Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}  // NOLINT(runtime/explicit)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(runtime/explicit)
+  Result(Status status)
+      : state_(std::in_place_index<1>, std::move(status)) {}  // NOLINT(runtime/explicit)
 
   bool ok() const { return state_.index() == 0; }
   Status status() const { return ok() ? Status() : std::get<1>(state_); }

@@ -31,9 +31,9 @@ struct EncodeOptions {
 struct ChatOptions {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  std::string chat_template;     // empty: the model's
-  std::string template_kwargs;   // JSON object of extra variables; empty: none
-  std::string tools;             // JSON array; empty: none
+  std::string chat_template;    // empty: the model's
+  std::string template_kwargs;  // JSON object of extra variables; empty: none
+  std::string tools;            // JSON array; empty: none
 };
 
 // Thread-safe: const members may be called from any thread.
@@ -43,13 +43,17 @@ class Tokenizer {
   static Result<std::unique_ptr<Tokenizer>> load(const std::string& path);
   virtual ~Tokenizer() = default;
 
-  virtual std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
-  virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const = 0;
-  virtual std::unique_ptr<IncrementalDecoder> new_decoder(bool skip_special_tokens = true) const = 0;
+  virtual std::vector<int32_t> encode(std::string_view text,
+                                      const EncodeOptions& options = {}) const = 0;
+  virtual std::string decode(std::span<const int32_t> ids,
+                             bool skip_special_tokens = true) const = 0;
+  virtual std::unique_ptr<IncrementalDecoder> new_decoder(
+      bool skip_special_tokens = true) const = 0;
 
   virtual int32_t vocab_size() const = 0;  // largest id + 1
   virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
-  virtual std::string id_to_token(int32_t id) const = 0;  // as in the vocabulary file; "" if unknown
+  virtual std::string id_to_token(
+      int32_t id) const = 0;  // as in the vocabulary file; "" if unknown
   virtual std::string id_to_bytes(int32_t id) const = 0;  // the raw bytes that the token adds
   virtual bool is_special(int32_t id) const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;

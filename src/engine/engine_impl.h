@@ -1,0 +1,114 @@
+// The step loop: plan, launch, collect, commit. See docs/engine-contract.md.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "zipage/engine.h"
+
+#include "base/check.h"
+#include "engine/engine_setup.h"
+#include "engine/sequence.h"
+
+namespace zipage {
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(EngineParts parts, const EngineOptions& options);
+  ~EngineImpl() override;
+
+  Result<RequestId> submit(Request request, OutputCallback callback) override;
+  void abort(RequestId id) override;
+  bool step() override;
+  void run_until_idle() override;
+  void start() override;
+  void stop() override;
+  EngineStats stats() const override;
+  const EngineInfo& info() const override { return parts_.info; }
+  const Tokenizer& tokenizer() const override {
+    ZIPAGE_CHECK(parts_.tokenizer != nullptr);
+    return *parts_.tokenizer;
+  }
+  SamplingParams default_sampling_params() const override;
+  void reset_prefix_cache() override;
+
+  // For tests.
+  Scheduler& scheduler_for_test() { return *parts_.scheduler; }
+  std::vector<SequenceId> sequences_for_test(RequestId id) const;
+
+ private:
+  struct InFlightCompression {
+    std::vector<CompressJob> jobs;
+    std::unique_ptr<Event> event;
+    std::chrono::steady_clock::time_point started;
+  };
+
+  // A step on its way, and whose tokens it samples.
+  struct LaunchedStep {
+    struct Sampled {
+      SequenceId sequence;
+      size_t row;  // of the plan
+    };
+    int ticket = 0;
+    std::vector<Sampled> sampled;
+  };
+
+  Status check(const Request& request) const;
+  SequenceSpec spec_of(const RequestState& state, SequenceId id, int32_t max_new_tokens) const;
+  int32_t max_new_tokens(const Request& request) const;
+
+  // Parts of a step, on the thread that runs steps.
+  bool step_without_rows(const StepPlan& plan);
+  void take_inbox();
+  void admit(std::unique_ptr<RequestState> state);
+  void give_seats(const StepPlan& plan);
+  void finish_compressions(bool wait);
+  void expect_samples(const StepPlan& plan, LaunchedStep& launched);
+  void deliver(LaunchedStep step);
+  void launch_compressions(std::vector<CompressJob> jobs);
+  void end_sequence(SequenceId id);
+  void fail_sequence(SequenceId id, const Status& status);
+  void fail_all(const Status& status);
+  void publish_stats();
+  void log_stats();
+
+  EngineParts parts_;
+  const EngineOptions options_;
+  std::unique_ptr<Stream> compression_stream_;  // null: compressions run on the runner's stream
+
+  // Step thread only.
+  SequenceTable sequences_;
+  std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
+  std::vector<SequenceId> seats_;  // owner of each seat; 0: free
+  std::vector<RowResult> results_;
+  bool pipelined_ = false;  // a step is launched before the last one's samples are read
+  LaunchedStep pending_;    // with pipelined_: the step whose samples are not read yet
+  std::vector<InFlightCompression> in_flight_;
+  RequestOutput output_;
+  EngineStats totals_;
+  SequenceId next_sequence_ = 1;
+  std::chrono::steady_clock::time_point last_log_;
+  int64_t logged_prompt_tokens_ = 0, logged_generation_tokens_ = 0;
+
+  // Shared.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::unique_ptr<RequestState>> inbox_;
+  std::vector<RequestId> aborts_;
+  bool reset_prefix_ = false;
+  RequestId next_request_ = 1;
+  int64_t queued_requests_ = 0;
+  EngineStats stats_;
+  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace zipage

@@ -1,0 +1,334 @@
+#include "engine/engine_setup.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "backend/registry/registry.h"
+#include "base/error.h"
+#include "model/open_model.h"
+
+namespace zipage {
+namespace {
+
+constexpr int64_t kDefaultCpuKvBytes = int64_t{1} << 30;
+constexpr int32_t kMaxLogprobs = 20;
+constexpr int32_t kMaxBiasEntries = 1 << 16;
+
+DType parse_dtype(const char* flag, const std::string& text, DType automatic) {
+  if (text == "auto") return automatic;
+  if (text == "float32" || text == "float" || text == "f32") return DType::kF32;
+  if (text == "bfloat16" || text == "bf16") return DType::kBF16;
+  if (text == "float16" || text == "half" || text == "f16") return DType::kF16;
+  fail_invalid("{}: '{}': expected auto, float32, bfloat16 or float16", flag, text);
+}
+
+void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value < low || value > high)
+    fail_invalid("{}: {} is not in [{}, {}]", flag, value, low, high);
+}
+
+void check_options(const EngineOptions& o) {
+  check_range("--block-size", o.block_size, 1, 1 << 16);
+  check_range("--max-num-seqs", o.max_num_seqs, 1, 1 << 16);
+  check_range("--max-num-batched-tokens", o.max_num_batched_tokens, 0, 1 << 20);
+  check_range("--max-queued-requests", o.max_queued_requests, 0, int64_t{1} << 30);
+  check_range("--max-model-len", o.max_model_len, 0, int64_t{1} << 24);
+  check_range("--threads", o.num_threads, 0, 4096);
+  check_range("--num-gpu-blocks-override", o.num_gpu_blocks_override, 0, int64_t{1} << 30);
+  if (o.tensor_parallel_size != 1) {
+    fail(StatusCode::kUnimplemented, "--tensor-parallel-size: {}: only 1 is supported",
+         o.tensor_parallel_size);
+  }
+  if (!(o.gpu_memory_utilization > 0 && o.gpu_memory_utilization <= 1)) {
+    fail_invalid("--gpu-memory-utilization: {} is not in (0, 1]", o.gpu_memory_utilization);
+  }
+}
+
+int64_t count_parameters(const ModelConfig& c) {
+  const int64_t q = int64_t{c.num_q_heads} * c.head_dim, kv = int64_t{c.num_kv_heads} * c.head_dim;
+  const int64_t layer = c.hidden_size * (2 * q + 2 * kv + 3 * int64_t{c.intermediate_size} + 2) +
+                        (c.qk_norm ? 2 * c.head_dim : 0);
+  const int64_t vocab = int64_t{c.vocab_size} * c.hidden_size * (c.tie_word_embeddings ? 1 : 2);
+  return layer * c.num_layers + vocab + c.hidden_size;
+}
+
+// The policies that requests of this engine may ask for. Slots are planned for the largest contents
+// only when the cache is capped at all.
+std::vector<KvPolicy> policies_of(const CompressionOptions& c) {
+  if (!c.capped()) return {};
+  return {KvPolicy::kPeak,   KvPolicy::kPaper,   KvPolicy::kAttention, KvPolicy::kRedundancy,
+          KvPolicy::kGlobal, KvPolicy::kRecency, KvPolicy::kRandom};
+}
+
+// What grows with the parts as they are built.
+class Setup {
+ public:
+  explicit Setup(const EngineOptions& options) : options_(options) {}
+
+  EngineParts build() {
+    check_options(options_);
+    parts_.log = Logger([sink = options_.log](LogLevel level, std::string_view line) {
+      constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
+      if (sink) sink(kNames[static_cast<int>(level)], std::string(line));
+    });
+    read_model_files();
+    make_backend();
+    resolve_lengths();
+    make_decoder();
+    make_cache();
+    make_scheduler();
+    describe();
+    return std::move(parts_);
+  }
+
+ private:
+  void read_model_files();
+  void make_backend();
+  void resolve_lengths();
+  void make_decoder();
+  void make_cache();
+  void make_scheduler();
+  void describe();
+  int64_t kv_memory_bytes(size_t activation_bytes) const;
+
+  EngineOptions options_;
+  EngineParts parts_;
+  std::unique_ptr<WeightSource> source_;
+  CompressionOptions compression_;
+  DType dtype_ = DType::kF32, kv_dtype_ = DType::kF32;
+  int32_t max_blocks_per_seq_ = 0;  // N_max
+  Backend::Limits limits_{};
+  DecoderLimits decoder_limits_;
+};
+
+void Setup::read_model_files() {
+  const std::string& path = options_.model;
+  if (!std::filesystem::exists(path)) {
+    fail(StatusCode::kNotFound,
+         "{}: no such file or folder; expected a model folder or a GGUF file", path);
+  }
+  OpenedModel model = open_model(path, options_.load_format);
+  parts_.config = std::move(model.config);
+  parts_.generation = std::move(model.generation);
+  source_ = std::move(model.weights);
+  auto& eos = parts_.generation.eos_token_ids;
+  if (eos.empty()) eos = parts_.config.eos_token_ids;
+  const std::string& tokenizer = options_.tokenizer.empty() ? path : options_.tokenizer;
+  auto loaded = Tokenizer::load(tokenizer);
+  if (loaded.ok()) {
+    parts_.tokenizer = std::move(loaded).value();
+  } else if (options_.load_format != "dummy") {
+    throw Error(loaded.status().code(), loaded.status().message());
+  }
+}
+
+void Setup::make_backend() {
+  dtype_ = parse_dtype("--dtype", options_.dtype,
+                       parts_.config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16);
+  kv_dtype_ = parse_dtype("--kv-cache-dtype", options_.kv_cache_dtype, dtype_);
+  BackendOptions backend;
+  backend.num_threads = options_.num_threads;
+  backend.dtype = dtype_;
+  if (const char* isa = std::getenv("ZIPAGE_CPU_ISA")) backend.isa = isa;
+  parts_.backend = create_backend(options_.device, backend);
+}
+
+void Setup::resolve_lengths() {
+  EngineOptions& o = options_;
+  auto resolved = o.compression.resolved(o.block_size);
+  if (!resolved.ok()) throw Error(resolved.status().code(), resolved.status().message());
+  compression_ = *resolved;
+  if (compression_.capped())
+    max_blocks_per_seq_ = static_cast<int32_t>(compression_.kv_budget / o.block_size + 1);
+  const int64_t model_len = parts_.config.max_context_tokens();
+  if (o.max_model_len == 0) o.max_model_len = model_len;
+  if (o.max_model_len > model_len) {
+    fail_invalid("--max-model-len: {} is more than the {} tokens that the model was made for",
+                 o.max_model_len, model_len);
+  }
+  if (o.max_num_batched_tokens == 0) {
+    o.max_num_batched_tokens =
+        std::max(o.max_num_seqs, parts_.backend->info().kind == "cpu" ? 512 : 4096);
+  }
+  if (o.max_num_batched_tokens < o.max_num_seqs) {
+    fail_invalid(
+        "--max-num-batched-tokens: {} is less than --max-num-seqs {}: a step could not decode them "
+        "all",
+        o.max_num_batched_tokens, o.max_num_seqs);
+  }
+  const ModelConfig& c = parts_.config;
+  limits_ = {.max_tokens = o.max_num_batched_tokens,
+             .max_rows = o.max_num_seqs,
+             .max_kv_len = static_cast<int32_t>(o.max_model_len),
+             .num_q_heads = c.num_q_heads,
+             .num_kv_heads = c.num_kv_heads,
+             .head_dim = c.head_dim,
+             .block_size = o.block_size,
+             .window_size = compression_.window_size,
+             .vocab = c.vocab_size,
+             .max_jobs = o.max_num_seqs,
+             .layer_stride = compression_.layer_stride,
+             .score_capacity = max_blocks_per_seq_ * o.block_size};
+}
+
+void Setup::make_decoder() {
+  const ModelConfig& c = parts_.config;
+  decoder_limits_ = {
+      .max_tokens = options_.max_num_batched_tokens,
+      .max_logits = options_.max_num_seqs,
+      .max_positions = static_cast<int32_t>(options_.max_model_len),
+      .attention_workspace_bytes = parts_.backend->attention_workspace_bytes(limits_)};
+  const auto progress = [&](int done, int total) {
+    if (options_.progress) options_.progress("weights", done, total);
+  };
+  parts_.decoder = std::make_unique<Decoder>(*parts_.backend, c, load_model_weights(*source_, c),
+                                             decoder_limits_, progress);
+  source_.reset();  // the backend has its own copy
+}
+
+int64_t Setup::kv_memory_bytes(size_t activation_bytes) const {
+  if (options_.kv_cache_memory_bytes > 0) return options_.kv_cache_memory_bytes;
+  const DeviceInfo device = parts_.backend->info();
+  if (device.kind == "cpu") return kDefaultCpuKvBytes;
+  // Weights and activations are allocated by now, so that free_bytes has them taken off.
+  const double allowed = options_.gpu_memory_utilization * static_cast<double>(device.total_bytes);
+  const double used = static_cast<double>(device.total_bytes - device.free_bytes);
+  const auto left = static_cast<int64_t>(allowed - used);
+  if (left <= 0) {
+    fail(StatusCode::kResourceExhausted,
+         "--gpu-memory-utilization: {} of {:.1f} GiB leaves nothing for the KV cache: weights take "
+         "{:.1f} GiB, activations "
+         "{:.1f} GiB",
+         options_.gpu_memory_utilization, static_cast<double>(device.total_bytes) / 0x1p30,
+         static_cast<double>(parts_.decoder->weight_bytes()) / 0x1p30,
+         static_cast<double>(activation_bytes) / 0x1p30);
+  }
+  return left;
+}
+
+void Setup::make_cache() {
+  const ModelConfig& c = parts_.config;
+  const EngineOptions& o = options_;
+  Backend& backend = *parts_.backend;
+  const std::vector<KvPolicy> policies = policies_of(compression_);
+  const KvCacheConfig cache{.dtype = kv_dtype_,
+                            .query_dtype = backend.activation_dtype(),
+                            .num_layers = c.num_layers,
+                            .num_q_heads = c.num_q_heads,
+                            .num_kv_heads = c.num_kv_heads,
+                            .head_dim = c.head_dim,
+                            .block_size = o.block_size,
+                            .window_size = compression_.window_size,
+                            .max_model_len = o.max_model_len,
+                            .max_num_seqs = o.max_num_seqs,
+                            .max_blocks_per_seq = max_blocks_per_seq_,
+                            .contents = slot_contents(policies),
+                            .num_blocks_override = o.num_gpu_blocks_override,
+                            .swap_space_bytes = static_cast<size_t>(o.swap_space_bytes)};
+  const CompressionModel model{.num_layers = c.num_layers,
+                               .num_q_heads = c.num_q_heads,
+                               .num_kv_heads = c.num_kv_heads,
+                               .head_dim = c.head_dim,
+                               .rotary_dim = c.rope.rotary_dim,
+                               .attention_scale = c.attention_scale(),
+                               .rope_cos_sin = parts_.decoder->rope_cos_sin()};
+  const CompressorLimits compressor{.block_size = o.block_size,
+                                    .max_blocks_per_seq = max_blocks_per_seq_,
+                                    .max_model_len = o.max_model_len,
+                                    .max_launch_jobs = o.max_num_seqs,
+                                    .max_batch_jobs = backend.info().kind == "cpu" ? 1 : 8};
+  const size_t scratch =
+      compression_.capped()
+          ? Compressor::memory(backend, model, compression_, compressor).device_bytes
+          : 0;
+  const RunnerLimits runner{.batch = {.max_tokens = o.max_num_batched_tokens,
+                                      .max_rows = o.max_num_seqs,
+                                      .max_logits = o.max_num_seqs,
+                                      .max_blocks_per_row = static_cast<int32_t>(
+                                          (o.max_model_len + o.block_size - 1) / o.block_size),
+                                      .max_bias = kMaxBiasEntries,
+                                      .block_size = o.block_size,
+                                      .window_size = compression_.window_size},
+                            .max_logprobs = std::min(kMaxLogprobs, c.vocab_size),
+                            .sample_workspace_bytes = backend.sample_workspace_bytes(limits_),
+                            .max_kv_len = limits_.max_kv_len};
+  const size_t activations =
+      Decoder::activation_bytes(c, backend.activation_dtype(), decoder_limits_);
+  const MemoryPlan plan =
+      plan_memory(cache, static_cast<size_t>(kv_memory_bytes(activations)), scratch);
+  parts_.cache = std::make_unique<KvCache>(backend, cache, plan);
+  if (compression_.capped()) {
+    parts_.compressor = std::make_unique<Compressor>(backend, parts_.cache->view(), model,
+                                                     o.compression, compressor);
+  }
+  parts_.runner = std::make_unique<ModelRunner>(backend, *parts_.decoder, *parts_.cache,
+                                                parts_.compressor.get(), c.vocab_size, runner);
+  if (!o.enforce_eager) {
+    parts_.runner->capture_graphs([&](int done, int total) {
+      if (options_.progress) options_.progress("CUDA graphs", done, total);
+    });
+  }
+  parts_.max_bias = kMaxBiasEntries;
+  parts_.max_logprobs = runner.max_logprobs;
+  parts_.info.scratch_bytes = static_cast<int64_t>(scratch);
+  parts_.info.plan_line = plan.describe(cache, compression_.kv_policy);
+}
+
+void Setup::make_scheduler() {
+  const MemoryPlan& plan = parts_.cache->plan();
+  SchedulerOptions s;
+  s.scheduling = options_.scheduling;
+  s.num_blocks = plan.num_blocks;
+  s.block_size = options_.block_size;
+  s.max_query_slots = plan.num_slots;
+  s.max_num_seqs = options_.max_num_seqs;
+  s.max_num_batched_tokens = options_.max_num_batched_tokens;
+  s.max_model_len = options_.max_model_len;
+  s.max_blocks_per_seq = max_blocks_per_seq_;
+  s.num_host_blocks = plan.num_host_blocks;
+  s.enable_prefix_caching = options_.enable_prefix_caching;
+  s.compression = compression_;
+  parts_.scheduler = Scheduler::create(s);
+}
+
+void Setup::describe() {
+  const MemoryPlan& plan = parts_.cache->plan();
+  const DeviceInfo device = parts_.backend->info();
+  const ModelConfig& c = parts_.config;
+  EngineInfo& info = parts_.info;
+  info.model_name = std::filesystem::path(options_.model).lexically_normal().filename().string();
+  if (info.model_name.empty()) {
+    info.model_name =
+        std::filesystem::path(options_.model).lexically_normal().parent_path().filename().string();
+  }
+  info.architecture = c.architecture;
+  info.device = device.name;
+  info.dtype = to_string(dtype_);
+  info.kv_cache_dtype = to_string(kv_dtype_);
+  info.num_parameters = count_parameters(c);
+  info.weight_bytes = static_cast<int64_t>(parts_.decoder->weight_bytes());
+  info.vocab_size = c.vocab_size;
+  info.max_model_len = options_.max_model_len;
+  info.num_layers = c.num_layers;
+  info.num_kv_heads = c.num_kv_heads;
+  info.head_dim = c.head_dim;
+  info.block_size = options_.block_size;
+  info.num_blocks = plan.num_blocks;
+  info.max_query_slots = plan.num_slots;
+  info.max_blocks_per_seq = max_blocks_per_seq_;
+  info.kv_bytes = static_cast<int64_t>(plan.num_blocks * plan.block_bytes);
+  info.planned_bytes = static_cast<int64_t>(plan.total_bytes);
+  info.compression = compression_;
+  parts_.log.info("model: {} ({}), {:.1f} M parameters, {:.1f} MiB of weights, {} on {}",
+                  info.model_name, info.architecture,
+                  static_cast<double>(info.num_parameters) / 1e6,
+                  static_cast<double>(info.weight_bytes) / 0x1p20, info.dtype, info.device);
+  parts_.log.info("{}", info.plan_line);
+}
+
+}  // namespace
+
+EngineParts build_engine_parts(const EngineOptions& options) { return Setup(options).build(); }
+
+}  // namespace zipage

@@ -1,0 +1,87 @@
+#include "engine/output_builder.h"
+
+#include <algorithm>
+
+namespace zipage {
+namespace {
+
+void add_logprobs(const StepSamples& samples, size_t index, int32_t wanted, RequestOutput& output) {
+  std::vector<TokenLogprob>& list = output.new_logprobs.emplace_back();
+  list.push_back({samples.tokens[index], samples.logprobs[index], samples.ranks[index]});
+  const auto stride = static_cast<size_t>(samples.max_logprobs);
+  for (int32_t i = 0; i < std::min(wanted, samples.max_logprobs); ++i) {
+    const size_t at = index * stride + static_cast<size_t>(i);
+    list.push_back({samples.top_ids[at], samples.top_logprobs[at], i + 1});
+  }
+}
+
+// Adds the token's text; true when a stop string was met.
+bool add_text(Sequence& sequence, int32_t token, bool stops_allowed, RequestOutput& output) {
+  if (!sequence.decoder) return false;
+  if (!sequence.stops) {
+    output.new_text += sequence.decoder->push(token);
+    return false;
+  }
+  const bool met = sequence.stops->push(sequence.decoder->push(token), &output.new_text);
+  return met && stops_allowed;
+}
+
+void end_text(Sequence& sequence, RequestOutput& output) {
+  if (!sequence.decoder) return;
+  const std::string rest = sequence.decoder->finish();
+  if (!sequence.stops) {
+    output.new_text += rest;
+    return;
+  }
+  sequence.stops->push(rest, &output.new_text);
+  sequence.stops->finish(&output.new_text);
+}
+
+}  // namespace
+
+void begin_output(const Sequence& sequence, RequestOutput& output) {
+  output.request_id = sequence.request->id;
+  output.index = sequence.index;
+  output.new_token_ids.clear();
+  output.new_text.clear();
+  output.new_logprobs.clear();
+  output.prompt_logprobs.clear();
+  output.finish_reason = FinishReason::kNone;
+  output.stop_reason.clear();
+  output.error = Status();
+  output.num_prompt_tokens = sequence.num_prompt_tokens;
+  output.num_cached_tokens = sequence.num_cached_tokens;
+}
+
+void deliver_sample(Sequence& sequence,
+                    const StepSamples& samples,
+                    size_t index,
+                    RequestOutput& output) {
+  begin_output(sequence, output);
+  const SamplingParams& params = sequence.request->request.sampling;
+  const int32_t token = samples.tokens[index];
+  sequence.tokens[static_cast<size_t>(sequence.num_prompt_tokens + sequence.num_delivered)] = token;
+  const int32_t count = ++sequence.num_delivered;
+  output.new_token_ids.push_back(token);
+  if (params.logprobs) add_logprobs(samples, index, *params.logprobs, output);
+
+  if (sequence.sampler->is_stop(token, count)) {
+    output.finish_reason = FinishReason::kStop;
+    const bool eos = sequence.sampler->is_eos(token);
+    if (!eos) output.stop_reason = std::to_string(token);
+    if (!eos && params.include_stop_str_in_output) add_text(sequence, token, false, output);
+    end_text(sequence, output);
+    return;
+  }
+  if (add_text(sequence, token, count >= params.min_tokens, output)) {
+    output.finish_reason = FinishReason::kStop;
+    output.stop_reason = sequence.stops->matched();
+    return;
+  }
+  if (count >= sequence.max_new_tokens) {
+    output.finish_reason = FinishReason::kLength;
+    end_text(sequence, output);
+  }
+}
+
+}  // namespace zipage

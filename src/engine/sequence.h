@@ -1,0 +1,47 @@
+// One sequence of a request: its tokens, and what turns sampled tokens into output.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zipage/engine.h"
+#include "zipage/tokenizer.h"
+
+#include "blocks/ids.h"
+#include "sampling/sampler_state.h"
+
+namespace zipage {
+
+// A request as the engine keeps it until its last sequence ends.
+struct RequestState {
+  RequestId id = 0;
+  Request request;
+  OutputCallback callback;
+  int32_t live_sequences = 0;
+};
+
+// Thread: the engine's.
+struct Sequence {
+  SequenceId id = 0;
+  RequestState* request = nullptr;
+  int32_t index = 0;  // < sampling.n
+  // Prompt, then output; reserved to its largest size. A token that is sampled but not yet read
+  // from the device stands as -1 - (its row in that step's samples): what EmbedArgs takes in the
+  // step after.
+  std::vector<int32_t> tokens;
+  int32_t num_prompt_tokens = 0;
+  int32_t max_new_tokens = 0;
+  int32_t seat = -1;                            // < max_num_seqs: its row of the sampler's tables
+  int64_t num_cached_tokens = 0;                // of the prompt, from the prefix cache
+  int32_t num_delivered = 0;                    // output tokens that the caller has seen
+  std::unique_ptr<IncrementalDecoder> decoder;  // null: no detokenisation
+  std::unique_ptr<StopMatcher> stops;           // null: no stop strings
+  std::unique_ptr<SamplerState> sampler;
+
+  // Output tokens sampled so far, delivered or not.
+  int32_t num_sampled() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }
+};
+
+}  // namespace zipage
