@@ -1,0 +1,109 @@
+#include "cli/workload.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace zipage::cli {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+// JSON numbers with six digits at most behind the point: reports are read by people too.
+double rounded(double value) { return std::round(value * 1e6) / 1e6; }
+
+}  // namespace
+
+WorkloadRunner::WorkloadRunner(Engine& engine, std::string title, int64_t total_requests)
+    : engine_(engine), bar_(std::move(title)), total_requests_(total_requests) {}
+
+WorkloadNumbers WorkloadRunner::run(const std::function<int64_t()>& done,
+                                    const std::function<bool()>& stop) {
+  InterruptGuard interrupt;
+  WorkloadNumbers n;
+  const EngineStats before = engine_.stats();
+  const auto start = SteadyClock::now();
+  double running_seconds = 0;
+  double last = 0;
+  while (engine_.step()) {
+    const EngineStats s = engine_.stats();
+    const double now = since(start);
+    const int64_t running = s.num_running + s.num_compressing;
+    running_seconds += static_cast<double>(running) * (now - last);
+    last = now;
+    n.peak_running = std::max(n.peak_running, running);
+    if (interrupt.interrupted()) {
+      n.interrupted = true;
+      break;
+    }
+    if (stop && stop()) break;
+    const double used = 1.0 - static_cast<double>(s.num_free_blocks) /
+                                  static_cast<double>(std::max<int64_t>(1, s.num_blocks));
+    const auto generated = static_cast<double>(s.generation_tokens - before.generation_tokens);
+    bar_.update(fmt::format("{:.0f} tok/s, {} running, {} waiting, KV {:.0f}%",
+                            generated / std::max(now, 1e-9), running, s.num_waiting, 100 * used),
+                done(), total_requests_);
+  }
+  bar_.finish();
+  const EngineStats after = engine_.stats();
+  n.seconds = since(start);
+  n.output_tokens = after.generation_tokens - before.generation_tokens;
+  n.prompt_tokens = after.prompt_tokens - before.prompt_tokens;
+  n.steps = after.steps - before.steps;
+  n.mean_running = last > 0 ? running_seconds / last : 0;
+  n.preemptions = after.preemptions - before.preemptions;
+  n.recomputed_tokens = after.recomputed_tokens - before.recomputed_tokens;
+  n.compressions = after.compressions - before.compressions;
+  n.kv_bytes = engine_.info().kv_bytes;
+  n.schedule_seconds = after.schedule_seconds - before.schedule_seconds;
+  n.attention_seconds = after.attention_seconds - before.attention_seconds;
+  n.linear_seconds = after.linear_seconds - before.linear_seconds;
+  n.sample_seconds = after.sample_seconds - before.sample_seconds;
+  n.compression_seconds = after.compression_seconds - before.compression_seconds;
+  n.step_seconds = after.step_seconds - before.step_seconds;
+  return n;
+}
+
+void add_numbers(const WorkloadNumbers& n, boost::json::object& report) {
+  const double steps = static_cast<double>(std::max<int64_t>(n.steps, 1));
+  const auto ms = [&](double seconds) { return rounded(1e3 * seconds / steps); };
+  report["output_tokens"] = n.output_tokens;
+  report["prompt_tokens"] = n.prompt_tokens;
+  report["seconds"] = rounded(n.seconds);
+  report["tokens_per_second"] = rounded(n.tokens_per_second());
+  report["mean_running"] = rounded(n.mean_running);
+  report["peak_running"] = n.peak_running;
+  report["preemptions"] = n.preemptions;
+  report["recomputed_tokens"] = n.recomputed_tokens;
+  report["compressions"] = n.compressions;
+  report["kv_bytes"] = n.kv_bytes;
+  report["steps"] = n.steps;
+  const double known =
+      n.attention_seconds + n.linear_seconds + n.sample_seconds + n.schedule_seconds;
+  report["ms_per_step"] = {{"total", ms(n.step_seconds)},
+                           {"attention", ms(n.attention_seconds)},
+                           {"linear", ms(n.linear_seconds)},
+                           {"sample", ms(n.sample_seconds)},
+                           {"schedule", ms(n.schedule_seconds)},
+                           {"compression", ms(n.compression_seconds)},
+                           {"other", ms(std::max(0.0, n.step_seconds - known))}};
+  report["partial"] = n.interrupted;
+}
+
+void write_json(const std::string& path, const boost::json::object& report) {
+  const std::string text = boost::json::serialize(report) + "\n";
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  bool ok = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) ok = std::fclose(file) == 0 && ok;
+  if (!ok) fail(StatusCode::kResourceExhausted, "--json: cannot write '{}'", path);
+}
+
+}  // namespace zipage::cli
