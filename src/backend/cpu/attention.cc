@@ -40,7 +40,8 @@ struct Geometry {
     padded_dim = static_cast<int32_t>(round_up(head_dim, kPadding));
     span_blocks = std::max(1, kSpanEntries / block_size);
     span_entries = span_blocks * block_size;
-    score_stride = static_cast<int32_t>(round_up(span_entries, kPadding));
+    // Not a power of two, or the rows of scores would fall into the same sets of the cache.
+    score_stride = static_cast<int32_t>(round_up(span_entries, kPadding)) + kPadding;
     head_chunks = static_cast<int32_t>(ceil_div(group_size, kMaxItemQueries));
     heads_per_item = static_cast<int32_t>(ceil_div(group_size, head_chunks));
     tokens_per_item = kMaxItemQueries / heads_per_item;
@@ -290,6 +291,9 @@ class Attention {
     task.blocks = batch_.block_tables +
                   static_cast<int64_t>(item.tile->row) * batch_.block_table_stride +
                   static_cast<int64_t>(span) * g_.span_blocks;
+    task.next_k = span + 1 < item.tile->num_spans
+                      ? task.k + task.blocks[g_.span_blocks] * task.block_bytes
+                      : nullptr;
     task.block_size = g_.block_size;
     task.head_dim = g_.head_dim;
     task.padded_dim = g_.padded_dim;

@@ -15,6 +15,11 @@ namespace {
 constexpr int kQueryGroup = 3;
 constexpr int kEntryGroup = 4;
 constexpr int kChunkGroup = 4;
+// Up to so many groups, each widens the rows for itself: cheaper than writing them out and reading
+// them back.
+constexpr int kDirectGroups = 4;
+// How far ahead memory is asked for.
+constexpr int kAheadEntries = 32;
 
 // scores[q][e] = queries[q] . rows[e] for GQ queries and GE rows. Rows are `row_stride` elements
 // apart.
@@ -37,14 +42,33 @@ ZIPAGE_INLINE void dot_tile(const float* queries,
       for (int q = 0; q < GQ; ++q) sums[q][e] = fma(query[q], key, sums[q][e]);
     }
   }
-  for (int q = 0; q < GQ; ++q) {
-    if constexpr (GE == kEntryGroup) {
-      store_sum4(scores + q * score_stride, sums[q][0], sums[q][1], sums[q][2], sums[q][3]);
-    } else {
+  if constexpr (GE == kEntryGroup) {
+    int q = 0;
+    for (; q + 2 <= GQ; q += 2) {
+      float* first = scores + q * score_stride;
+      store_sum4(first, first + score_stride, sums[q], sums[q + 1]);
+    }
+    for (; q < GQ; ++q) store_sum4(scores + q * score_stride, sums[q]);
+  } else {
+    for (int q = 0; q < GQ; ++q) {
       for (int e = 0; e < GE; ++e) scores[q * score_stride + e] = sum(sums[q][e]);
     }
   }
 }
+
+// What will be read next: the memory system is asked for it row by row while this tile is worked
+// on, because blocks are too short and lie too far apart for the hardware to guess. Null: nothing.
+// Past the end of a block it may name memory that is not the row's, which a hint may.
+struct Ahead {
+  const std::byte* rows;
+  int row_bytes;
+
+  ZIPAGE_INLINE void hint(int first_row, int num_rows) const {
+    if (rows == nullptr) return;
+    const std::byte* begin = rows + static_cast<ptrdiff_t>(first_row) * row_bytes;
+    for (int i = 0; i < num_rows * row_bytes; i += 64) __builtin_prefetch(begin + i, 0, 3);
+  }
+};
 
 template <int GQ, typename T>
 void dot_rows(const float* queries,
@@ -52,10 +76,12 @@ void dot_rows(const float* queries,
               const T* rows,
               int num_rows,
               int row_stride,
+              const Ahead& ahead,
               float* scores,
               int score_stride) {
   int e = 0;
   for (; e + kEntryGroup <= num_rows; e += kEntryGroup) {
+    ahead.hint(e, kEntryGroup);
     dot_tile<GQ, kEntryGroup>(queries, padded_dim, rows + e * row_stride, row_stride, scores + e,
                               score_stride);
   }
@@ -65,27 +91,39 @@ void dot_rows(const float* queries,
   }
 }
 
+// Calls body(integral_constant-like group size, first query) for groups that cover all queries:
+// threes, and twos instead of a last one where there are enough.
+template <int N>
+struct Group {
+  static constexpr int kSize = N;
+};
+template <typename Body>
+ZIPAGE_INLINE void for_each_group(int num_queries, Body body) {
+  int q = 0;
+  while (num_queries - q >= kQueryGroup && num_queries - q != kQueryGroup + 1) {
+    body(Group<kQueryGroup>(), q);
+    q += kQueryGroup;
+  }
+  while (num_queries - q >= 2) {
+    body(Group<2>(), q);
+    q += 2;
+  }
+  if (q < num_queries) body(Group<1>(), q);
+}
+
 template <typename T>
-void dot_all(const float* queries,
-             int num_queries,
-             int padded_dim,
+void dot_all(const SpanTask& task,
+             int begin,
              const T* rows,
              int num_rows,
              int row_stride,
-             float* scores,
-             int score_stride) {
-  int q = 0;
-  for (; q + kQueryGroup <= num_queries; q += kQueryGroup) {
-    dot_rows<kQueryGroup>(queries + q * padded_dim, padded_dim, rows, num_rows, row_stride,
-                          scores + q * score_stride, score_stride);
-  }
-  if (num_queries - q == 2) {
-    dot_rows<2>(queries + q * padded_dim, padded_dim, rows, num_rows, row_stride,
-                scores + q * score_stride, score_stride);
-  } else if (num_queries - q == 1) {
-    dot_rows<1>(queries + q * padded_dim, padded_dim, rows, num_rows, row_stride,
-                scores + q * score_stride, score_stride);
-  }
+             const Ahead& ahead) {
+  for_each_group(task.num_queries, [&](auto group, int q) {
+    dot_rows<decltype(group)::kSize>(task.queries + q * task.padded_dim, task.padded_dim, rows,
+                                     num_rows, row_stride, q == 0 ? ahead : Ahead{nullptr, 0},
+                                     task.scores + q * task.score_stride + begin,
+                                     task.score_stride);
+  });
 }
 
 // mean[q] += sum over entries of weights[q][e] * rows[e], for GC vectors of GQ queries.
@@ -95,6 +133,7 @@ ZIPAGE_INLINE void add_tile(const float* weights,
                             const T* rows,
                             int num_rows,
                             int row_stride,
+                            const Ahead& ahead,
                             float* mean,
                             int padded_dim) {
   Vec sums[GQ][GC];
@@ -102,6 +141,7 @@ ZIPAGE_INLINE void add_tile(const float* weights,
     for (int c = 0; c < GC; ++c) sums[q][c] = load(mean + q * padded_dim + c * kWidth);
   }
   for (int e = 0; e < num_rows; ++e) {
+    ahead.hint(e, 1);
     Vec weight[GQ];
     for (int q = 0; q < GQ; ++q) weight[q] = splat(weights[q * weight_stride + e]);
     for (int c = 0; c < GC; ++c) {
@@ -120,15 +160,23 @@ void add_rows(const float* weights,
               const T* rows,
               int num_rows,
               int row_stride,
+              const Ahead& ahead,
               float* mean,
               int padded_dim) {
+  constexpr Ahead kNothing = {nullptr, 0};
   int d = 0;
-  for (; d + kChunkGroup * kWidth <= padded_dim; d += kChunkGroup * kWidth) {
-    add_tile<GQ, kChunkGroup>(weights, weight_stride, rows + d, num_rows, row_stride, mean + d,
+  if (padded_dim >= kChunkGroup * kWidth) {
+    add_tile<GQ, kChunkGroup>(weights, weight_stride, rows, num_rows, row_stride, ahead, mean,
                               padded_dim);
+    d = kChunkGroup * kWidth;
+  }
+  for (; d + kChunkGroup * kWidth <= padded_dim; d += kChunkGroup * kWidth) {
+    add_tile<GQ, kChunkGroup>(weights, weight_stride, rows + d, num_rows, row_stride, kNothing,
+                              mean + d, padded_dim);
   }
   for (; d < padded_dim; d += kWidth) {
-    add_tile<GQ, 1>(weights, weight_stride, rows + d, num_rows, row_stride, mean + d, padded_dim);
+    add_tile<GQ, 1>(weights, weight_stride, rows + d, num_rows, row_stride, kNothing, mean + d,
+                    padded_dim);
   }
 }
 
@@ -142,6 +190,7 @@ void add_limited(const float* weights,
                  const T* rows,
                  int num_rows,
                  int row_stride,
+                 const Ahead& ahead,
                  float* mean,
                  int padded_dim) {
   int seen[GQ];
@@ -151,39 +200,48 @@ void add_limited(const float* weights,
     seen[q] = left < 0 ? 0 : left < num_rows ? left : num_rows;
     if (seen[q] < common) common = seen[q];
   }
-  if (common > 0) add_rows<GQ>(weights, weight_stride, rows, common, row_stride, mean, padded_dim);
+  if (common > 0)
+    add_rows<GQ>(weights, weight_stride, rows, common, row_stride, ahead, mean, padded_dim);
   for (int q = 0; q < GQ; ++q) {
     if (seen[q] > common) {
       add_rows<1>(weights + q * weight_stride + common, weight_stride, rows + common * row_stride,
-                  seen[q] - common, row_stride, mean + q * padded_dim, padded_dim);
+                  seen[q] - common, row_stride, Ahead{nullptr, 0}, mean + q * padded_dim,
+                  padded_dim);
     }
   }
 }
 
 template <typename T>
-void add_all(
-    const SpanTask& task, int begin, const T* rows, int num_rows, int row_stride, float* mean) {
-  const float* weights = task.scores + begin;
-  int q = 0;
-  for (; q + kQueryGroup <= task.num_queries; q += kQueryGroup) {
-    add_limited<kQueryGroup>(weights + q * task.score_stride, task.score_stride, task.limits + q,
-                             begin, rows, num_rows, row_stride, mean + q * task.padded_dim,
-                             task.padded_dim);
-  }
-  if (task.num_queries - q == 2) {
-    add_limited<2>(weights + q * task.score_stride, task.score_stride, task.limits + q, begin, rows,
-                   num_rows, row_stride, mean + q * task.padded_dim, task.padded_dim);
-  } else if (task.num_queries - q == 1) {
-    add_limited<1>(weights + q * task.score_stride, task.score_stride, task.limits + q, begin, rows,
-                   num_rows, row_stride, mean + q * task.padded_dim, task.padded_dim);
-  }
+void add_all(const SpanTask& task,
+             int begin,
+             const T* rows,
+             int num_rows,
+             int row_stride,
+             const Ahead& ahead,
+             float* mean) {
+  for_each_group(task.num_queries, [&](auto group, int q) {
+    add_limited<decltype(group)::kSize>(task.scores + q * task.score_stride + begin,
+                                        task.score_stride, task.limits + q, begin, rows, num_rows,
+                                        row_stride, q == 0 ? ahead : Ahead{nullptr, 0},
+                                        mean + q * task.padded_dim, task.padded_dim);
+  });
 }
 
 // tile[e, 0..padded_dim) = rows[e, 0..head_dim) as f32, then zeros.
 template <typename T>
-void widen_rows(const T* rows, int num_rows, int head_dim, int padded_dim, float* tile) {
+void widen_rows(
+    const T* rows, int num_rows, int head_dim, int padded_dim, const Ahead& ahead, float* tile) {
+  if (head_dim == padded_dim) {  // a multiple of kPadding: one run
+    const int count = num_rows * head_dim;
+    for (int e = 0; e < num_rows; ++e) ahead.hint(e, 1);
+    for (int i = 0; i < count; i += kPadding) {
+      for (int k = 0; k < kPadding; k += kWidth) store(tile + i + k, load(rows + i + k));
+    }
+    return;
+  }
   const int whole = head_dim / kWidth * kWidth;
   for (int e = 0; e < num_rows; ++e) {
+    ahead.hint(e, 1);
     const T* row = rows + static_cast<ptrdiff_t>(e) * head_dim;
     float* out = tile + e * padded_dim;
     int d = 0;
@@ -218,29 +276,43 @@ ZIPAGE_INLINE void softmax_span(float* scores, int limit, float& max_out, float&
   sum_out = sum(total);
 }
 
-// Calls body(first entry, rows, count, stride) for runs of at most kTileEntries entries that lie
-// together; rows are f32 when they pay for the widening (several groups of queries, or a head_dim
-// that is no multiple of the vector).
+template <typename T>
+ZIPAGE_INLINE const T* rows_at(const SpanTask& task, const std::byte* base, int entry) {
+  const int block = entry / task.block_size;
+  return reinterpret_cast<const T*>(base + task.blocks[block] * task.block_bytes) +
+         static_cast<ptrdiff_t>(entry - block * task.block_size) * task.head_dim;
+}
+
+// Calls body(first entry, rows, count, stride, ahead) for runs of at most kTileEntries entries that
+// lie together; rows are f32 when they pay for the widening (several groups of queries, or a
+// head_dim that is no multiple of the vector). `after` is read after this.
 template <typename T, typename Body>
 ZIPAGE_INLINE void for_each_tile(const SpanTask& task,
                                  const std::byte* base,
                                  int num_entries,
+                                 const std::byte* after,
                                  Body body) {
-  const bool direct = task.head_dim == task.padded_dim &&
-                      (sizeof(T) == sizeof(float) || task.num_queries <= kQueryGroup);
+  const bool direct =
+      task.head_dim == task.padded_dim &&
+      (sizeof(T) == sizeof(float) || task.num_queries <= kDirectGroups * kQueryGroup);
+  const int row_bytes = task.head_dim * static_cast<int>(sizeof(T));
   for (int begin = 0; begin < num_entries;) {
-    const int block = begin / task.block_size;
-    const int offset = begin - block * task.block_size;
     int count = num_entries - begin;
-    if (count > task.block_size - offset) count = task.block_size - offset;
+    const int left_in_block = task.block_size - begin % task.block_size;
+    if (count > left_in_block) count = left_in_block;
     if (count > kTileEntries) count = kTileEntries;
-    const T* rows = reinterpret_cast<const T*>(base + task.blocks[block] * task.block_bytes) +
-                    static_cast<ptrdiff_t>(offset) * task.head_dim;
+    const T* rows = rows_at<T>(task, base, begin);
+    const int next = begin + kAheadEntries;
+    const Ahead ahead = {
+        next < num_entries ? reinterpret_cast<const std::byte*>(rows_at<T>(task, base, next))
+        : after == nullptr ? nullptr
+                           : after + static_cast<ptrdiff_t>(next - num_entries) * row_bytes,
+        row_bytes};
     if (direct) {
-      body(begin, rows, count, task.head_dim);
+      body(begin, rows, count, task.head_dim, ahead);
     } else {
-      widen_rows(rows, count, task.head_dim, task.padded_dim, task.tile);
-      body(begin, static_cast<const float*>(task.tile), count, task.padded_dim);
+      widen_rows(rows, count, task.head_dim, task.padded_dim, ahead, task.tile);
+      body(begin, static_cast<const float*>(task.tile), count, task.padded_dim, Ahead{nullptr, 0});
     }
     begin += count;
   }
@@ -252,18 +324,18 @@ void attend_typed(const SpanTask& task, const SoftmaxState& out) {
   for (int q = 0; q < task.num_queries; ++q) {
     if (task.limits[q] > num_entries) num_entries = task.limits[q];
   }
-  for_each_tile<T>(task, task.k, num_entries,
-                   [&](int begin, const auto* rows, int count, int stride) {
-                     dot_all(task.queries, task.num_queries, task.padded_dim, rows, count, stride,
-                             task.scores + begin, task.score_stride);
+  const auto* values = reinterpret_cast<const std::byte*>(rows_at<T>(task, task.v, 0));
+  for_each_tile<T>(task, task.k, num_entries, values,
+                   [&](int begin, const auto* rows, int count, int stride, const Ahead& ahead) {
+                     dot_all(task, begin, rows, count, stride, ahead);
                    });
   for (int q = 0; q < task.num_queries; ++q) {
     softmax_span(task.scores + q * task.score_stride, task.limits[q], out.max[q], out.sum[q]);
   }
   for (int i = 0; i < task.num_queries * task.padded_dim; i += kWidth) store(out.mean + i, zero());
-  for_each_tile<T>(task, task.v, num_entries,
-                   [&](int begin, const auto* rows, int count, int stride) {
-                     add_all(task, begin, rows, count, stride, out.mean);
+  for_each_tile<T>(task, task.v, num_entries, task.next_k,
+                   [&](int begin, const auto* rows, int count, int stride, const Ahead& ahead) {
+                     add_all(task, begin, rows, count, stride, ahead, out.mean);
                    });
 }
 

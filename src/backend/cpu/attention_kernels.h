@@ -38,16 +38,17 @@ struct SpanTask {
   DType dtype;         // of k and v: f32, f16 or bf16
   const std::byte* k;  // of block 0 at this KV head: [block_size, head_dim]
   const std::byte* v;
-  int64_t block_bytes;    // from one block to the next
-  const int32_t* blocks;  // ids of the span's blocks
-  int32_t block_size;     // entries
+  int64_t block_bytes;      // from one block to the next
+  const int32_t* blocks;    // ids of the span's blocks
+  const std::byte* next_k;  // the first entry of the next span, or null: a hint
+  int32_t block_size;       // entries
   int32_t head_dim;
   int32_t padded_dim;  // head_dim rounded up to kPadding
   int32_t num_queries;
   const float* queries;   // [num_queries, padded_dim], times scale * log2(e)
   const int32_t* limits;  // [num_queries] entries of the span that the query sees: 1 and up
   float* scores;          // scratch [num_queries, score_stride]
-  int32_t score_stride;   // entries of a span rounded up to kPadding
+  int32_t score_stride;   // at least the entries of a span rounded up to kPadding
   float* tile;            // scratch [kTileEntries, padded_dim]
 };
 

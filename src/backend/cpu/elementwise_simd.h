@@ -151,6 +151,11 @@ ZIPAGE_INLINE __m128 fold256(__m256 a) {
   return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
 }
 ZIPAGE_INLINE __m128 fold(Vec a) { return fold256(fold512(a.v)); }
+ZIPAGE_INLINE __m256 fold_pair(Vec a, Vec b) {  // fold(a) | fold(b)
+  const __m256 x = fold512(a.v), y = fold512(b.v);
+  return _mm256_add_ps(_mm256_insertf128_ps(x, _mm256_castps256_ps128(y), 1),
+                       _mm256_permute2f128_ps(x, y, 0x31));
+}
 ZIPAGE_INLINE float max_lane(Vec a) { return _mm512_reduce_max_ps(a.v); }
 
 #elif defined(ZIPAGE_SIMD_AVX2)
@@ -215,6 +220,11 @@ ZIPAGE_INLINE Vec keep_first(Vec a, int count, float fill) {
 ZIPAGE_INLINE __m128 fold(Vec a) {
   return _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
 }
+ZIPAGE_INLINE __m256 fold_pair(__m256 a, __m256 b) {  // fold(a) | fold(b)
+  return _mm256_add_ps(_mm256_insertf128_ps(a, _mm256_castps256_ps128(b), 1),
+                       _mm256_permute2f128_ps(a, b, 0x31));
+}
+ZIPAGE_INLINE __m256 fold_pair(Vec a, Vec b) { return fold_pair(a.v, b.v); }
 ZIPAGE_INLINE float max_lane(Vec a) {
   __m128 m = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   m = _mm_max_ps(m, _mm_movehl_ps(m, m));
@@ -273,11 +283,12 @@ ZIPAGE_INLINE float max_lane(Vec a) {
   return m;
 }
 ZIPAGE_INLINE float sum(Vec a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
-ZIPAGE_INLINE void store_sum4(float* p, Vec a, Vec b, Vec c, Vec d) {
-  p[0] = sum(a);
-  p[1] = sum(b);
-  p[2] = sum(c);
-  p[3] = sum(d);
+ZIPAGE_INLINE void store_sum4(float* p, const Vec (&a)[4]) {
+  for (int i = 0; i < 4; ++i) p[i] = sum(a[i]);
+}
+ZIPAGE_INLINE void store_sum4(float* p, float* q, const Vec (&a)[4], const Vec (&b)[4]) {
+  store_sum4(p, a);
+  store_sum4(q, b);
 }
 #undef ZIPAGE_LANES
 
@@ -290,12 +301,23 @@ ZIPAGE_INLINE float sum(Vec a) {
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 // p[0..4) = the four sums.
-ZIPAGE_INLINE void store_sum4(float* p, Vec a, Vec b, Vec c, Vec d) {
-  const __m128 fa = fold(a), fb = fold(b), fc = fold(c), fd = fold(d);
-  const __m128 ab =
-      _mm_add_ps(_mm_unpacklo_ps(fa, fb), _mm_unpackhi_ps(fa, fb));  // a02 b02 a13 b13
-  const __m128 cd = _mm_add_ps(_mm_unpacklo_ps(fc, fd), _mm_unpackhi_ps(fc, fd));
-  _mm_storeu_ps(p, _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab)));
+ZIPAGE_INLINE void store_sum4(float* p, const Vec (&a)[4]) {
+  const __m128 a0 = fold(a[0]), a1 = fold(a[1]), a2 = fold(a[2]), a3 = fold(a[3]);
+  const __m128 low = _mm_add_ps(_mm_unpacklo_ps(a0, a1),
+                                _mm_unpackhi_ps(a0, a1));  // 0: 0+2, 1: 0+2, 0: 1+3, 1: 1+3
+  const __m128 high = _mm_add_ps(_mm_unpacklo_ps(a2, a3), _mm_unpackhi_ps(a2, a3));
+  _mm_storeu_ps(p, _mm_add_ps(_mm_movelh_ps(low, high), _mm_movehl_ps(high, low)));
+}
+// The same for two sets at once: p[0..4) of a, q[0..4) of b.
+ZIPAGE_INLINE void store_sum4(float* p, float* q, const Vec (&a)[4], const Vec (&b)[4]) {
+  const __m256 f0 = fold_pair(a[0], b[0]), f1 = fold_pair(a[1], b[1]);
+  const __m256 f2 = fold_pair(a[2], b[2]), f3 = fold_pair(a[3], b[3]);
+  const __m256 low = _mm256_add_ps(_mm256_unpacklo_ps(f0, f1), _mm256_unpackhi_ps(f0, f1));
+  const __m256 high = _mm256_add_ps(_mm256_unpacklo_ps(f2, f3), _mm256_unpackhi_ps(f2, f3));
+  const __m256 sums = _mm256_add_ps(_mm256_shuffle_ps(low, high, _MM_SHUFFLE(1, 0, 1, 0)),
+                                    _mm256_shuffle_ps(low, high, _MM_SHUFFLE(3, 2, 3, 2)));
+  _mm_storeu_ps(p, _mm256_castps256_ps128(sums));
+  _mm_storeu_ps(q, _mm256_extractf128_ps(sums, 1));
 }
 #endif
 
