@@ -1,6 +1,6 @@
 #include "model/config.h"
 
-#include <array>
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
