@@ -201,6 +201,7 @@ void EngineImpl::admit(std::unique_ptr<RequestState> state) {
       context.bad_words.push_back(parts_.tokenizer->encode(word, {.add_special_tokens = false}));
     }
     sequence->sampler = std::make_unique<SamplerState>(params, std::move(context));
+    if (!params.bad_words.empty()) ++num_host_bound_;
     parts_.scheduler->add(spec_of(request, id, sequence->max_new_tokens));
     sequences_.emplace(id, std::move(sequence));
   }
@@ -233,6 +234,8 @@ bool EngineImpl::step() {
   const auto start = SteadyClock::now();
   take_inbox();
   finish_compressions(/*wait=*/false);
+  // Bad words are matched against tokens on the host.
+  if (num_host_bound_ > 0) deliver(std::exchange(pending_, {}));
   const StepPlan& plan = parts_.scheduler->plan();
   if (plan.empty()) return step_without_rows(plan);
   totals_.schedule_seconds += seconds_since(start);
@@ -389,6 +392,7 @@ void EngineImpl::end_sequence(SequenceId id) {
   Sequence& sequence = *found->second;
   if (sequence.seat >= 0) seats_[static_cast<size_t>(sequence.seat)] = 0;
   RequestState& request = *sequence.request;
+  if (!request.request.sampling.bad_words.empty()) --num_host_bound_;
   sequences_.erase(found);
   if (--request.live_sequences > 0) return;
   requests_.erase(request.id);

@@ -89,8 +89,9 @@ class EngineImpl : public Engine {
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::vector<SequenceId> seats_;  // owner of each seat; 0: free
   std::vector<RowResult> results_;
-  bool pipelined_ = false;  // a step is launched before the last one's samples are read
-  LaunchedStep pending_;    // with pipelined_: the step whose samples are not read yet
+  bool pipelined_ = false;      // a step is launched before the last one's samples are read
+  int64_t num_host_bound_ = 0;  // sequences whose sampler must see every token before the next
+  LaunchedStep pending_;        // with pipelined_: the step whose samples are not read yet
   std::vector<InFlightCompression> in_flight_;
   RequestOutput output_;
   EngineStats totals_;

@@ -98,6 +98,7 @@ class Setup {
   CompressionOptions compression_;
   DType dtype_ = DType::kF32, kv_dtype_ = DType::kF32;
   int32_t max_blocks_per_seq_ = 0;  // N_max
+  bool length_was_given_ = false;   // --max-model-len
   Backend::Limits limits_{};
   DecoderLimits decoder_limits_;
 };
@@ -142,7 +143,8 @@ void Setup::resolve_lengths() {
   if (compression_.capped())
     max_blocks_per_seq_ = static_cast<int32_t>(compression_.kv_budget / o.block_size + 1);
   const int64_t model_len = parts_.config.max_context_tokens();
-  if (o.max_model_len == 0) o.max_model_len = model_len;
+  length_was_given_ = o.max_model_len > 0;
+  if (!length_was_given_) o.max_model_len = model_len;
   if (o.max_model_len > model_len) {
     fail_invalid("--max-model-len: {} is more than the {} tokens that the model was made for",
                  o.max_model_len, model_len);
@@ -257,6 +259,20 @@ void Setup::make_cache() {
       Decoder::activation_bytes(c, backend.activation_dtype(), decoder_limits_);
   const MemoryPlan plan =
       plan_memory(cache, static_cast<size_t>(kv_memory_bytes(activations)), scratch);
+  // Without a cap a request may grow to the model's length; unless the user insists on one, no
+  // length is promised that the pool cannot hold.
+  const int64_t pool_tokens = int64_t{plan.num_blocks} * o.block_size;
+  if (!compression_.capped() && options_.max_model_len > pool_tokens) {
+    if (length_was_given_) {
+      fail(StatusCode::kResourceExhausted,
+           "--max-model-len: {} tokens need more KV memory than there is: it holds {} tokens; give "
+           "more with "
+           "--kv-cache-memory, or a cap with --kv-budget",
+           o.max_model_len, pool_tokens);
+    }
+    options_.max_model_len = pool_tokens;
+    parts_.log.warning("max_model_len: {} tokens, the whole of the KV memory", pool_tokens);
+  }
   parts_.cache = std::make_unique<KvCache>(backend, cache, plan);
   if (compression_.capped()) {
     parts_.compressor = std::make_unique<Compressor>(backend, parts_.cache->view(), model,

@@ -103,10 +103,10 @@ TEST(IdentityTest, ATightPoolPreemptsAndStillAnswersTheSame) {
   EngineOptions options = exact_options();
   options.block_size = 64;
   const auto list = problems(700, 900, 8);
-  const auto roomy = answers(*make_engine(options), list);
+  const auto roomy = answers(*make_engine(options), list, 1000);
   options.kv_cache_memory_bytes = 40 * 655360;  // blocks of 64 f32 tokens
   const auto engine = make_engine(options);
-  const auto tight = answers(*engine, list);
+  const auto tight = answers(*engine, list, 1000);
   EXPECT_GT(engine->stats().preemptions, 0);
   for (size_t i = 0; i < list.size(); ++i) EXPECT_EQ(roomy[i].tokens, tight[i].tokens);
 }

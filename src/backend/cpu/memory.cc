@@ -1,7 +1,6 @@
 #include "backend/cpu/memory.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -11,10 +10,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 namespace zipage::cpu {
 namespace {
@@ -62,11 +57,7 @@ Buffer allocate_pages(size_t bytes, size_t free_bytes) {
   begin += head;
   if (kHugePage - head > 0) munmap(begin + length, kHugePage - head);
   madvise(begin, length, MADV_HUGEPAGE);
-  // Older kernels do not know POPULATE_WRITE; the pages then come with the first touch.
-  if (madvise(begin, length, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
-    munmap(begin, length);
-    fail_memory(bytes, free_bytes);
-  }
+  // Pages come with their first touch: tables sized for the worst case cost nothing until they are used.
   return Buffer(begin, bytes, [length](void* data) { munmap(data, length); });
 }
 
