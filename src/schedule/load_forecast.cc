@@ -36,7 +36,7 @@ bool LoadForecast::fits(int32_t num_free) {
     asked += asked_[period];
     // Demand of a period may come at its start: only what is returned before that counts.
     const double finished = trusts ? finish_rate_ * static_cast<double>(period) * block_size_ : 0;
-    const double returned = std::max(0.0, finished - 2 * std::sqrt(finished)) * blocks_each;
+    const double returned = std::max(0.0, finished - std::sqrt(finished)) * blocks_each;
     if (asked > num_free + returned) return false;
   }
   return true;

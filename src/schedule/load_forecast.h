@@ -9,7 +9,7 @@
 namespace zipage {
 
 // Demand is exact while nobody finishes, since a sequence grows by one token a step. What finishing
-// will return is the lower bound (two standard deviations) of a Poisson process with the rate seen
+// will return is the lower bound (one standard deviation) of a Poisson process with the rate seen
 // lately, so that little is recomputed.
 class LoadForecast {
  public:

@@ -28,7 +28,7 @@ struct SimulationOptions {
   int32_t num_host_blocks = 0;
   int32_t shared_prefix_tokens = 0;  // put before every prompt, the same for all
   bool enable_prefix_caching = true;
-  bool watermark = true;  // of the scheduler's admission
+  bool watermark = true;           // of the scheduler's admission
   CompressionOptions compression;  // resolved; kv_budget is ignored
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <ostream>
 #include <gtest/gtest.h>
+#include <ostream>
 #include <random>
 #include <rapidcheck.h>
 #include <set>
@@ -25,9 +25,10 @@ struct Load {
 };
 
 std::ostream& operator<<(std::ostream& out, const Load& l) {
-  return out << "{" << l.seed << ", " << l.num_requests << ", " << l.hybrid << ", " << l.prefix << ", " << l.watermark
-             << ", " << l.swap << ", " << l.async << ", " << l.overlapped << ", " << l.aborts << ", " << l.failures
-             << ", " << l.preemptions << ", " << l.priorities << ", " << l.full_kv << "}";
+  return out << "{" << l.seed << ", " << l.num_requests << ", " << l.hybrid << ", " << l.prefix
+             << ", " << l.watermark << ", " << l.swap << ", " << l.async << ", " << l.overlapped
+             << ", " << l.aborts << ", " << l.failures << ", " << l.preemptions << ", "
+             << l.priorities << ", " << l.full_kv << "}";
 }
 
 struct Request {
