@@ -90,7 +90,7 @@ class Setup {
   void make_cache();
   void make_scheduler();
   void describe();
-  int64_t kv_memory_bytes(size_t activation_bytes) const;
+  int64_t kv_memory_bytes(size_t later_bytes) const;
 
   EngineOptions options_;
   EngineParts parts_;
@@ -189,13 +189,14 @@ void Setup::make_decoder() {
   source_.reset();  // the backend has its own copy
 }
 
-int64_t Setup::kv_memory_bytes(size_t activation_bytes) const {
+// What the cache may take; later_bytes: what is still to be allocated besides it.
+int64_t Setup::kv_memory_bytes(size_t later_bytes) const {
   if (options_.kv_cache_memory_bytes > 0) return options_.kv_cache_memory_bytes;
   const DeviceInfo device = parts_.backend->info();
   if (device.kind == "cpu") return kDefaultCpuKvBytes;
   // Weights and activations are allocated by now, so that free_bytes has them taken off.
   const double allowed = options_.gpu_memory_utilization * static_cast<double>(device.total_bytes);
-  const double used = static_cast<double>(device.total_bytes - device.free_bytes);
+  const double used = static_cast<double>(device.total_bytes - device.free_bytes + later_bytes);
   const auto left = static_cast<int64_t>(allowed - used);
   if (left <= 0) {
     fail(StatusCode::kResourceExhausted,
@@ -204,7 +205,12 @@ int64_t Setup::kv_memory_bytes(size_t activation_bytes) const {
          "{:.1f} GiB",
          options_.gpu_memory_utilization, static_cast<double>(device.total_bytes) / 0x1p30,
          static_cast<double>(parts_.decoder->weight_bytes()) / 0x1p30,
-         static_cast<double>(activation_bytes) / 0x1p30);
+
+         static_cast<double>(Decoder::activation_bytes(parts_.config,
+                                                       parts_.backend->activation_dtype(),
+                                                       decoder_limits_) +
+                             later_bytes) /
+             0x1p30);
   }
   return left;
 }
@@ -235,15 +241,6 @@ void Setup::make_cache() {
                                .rotary_dim = c.rope.rotary_dim,
                                .attention_scale = c.attention_scale(),
                                .rope_cos_sin = parts_.decoder->rope_cos_sin()};
-  const CompressorLimits compressor{.block_size = o.block_size,
-                                    .max_blocks_per_seq = max_blocks_per_seq_,
-                                    .max_model_len = o.max_model_len,
-                                    .max_launch_jobs = o.max_num_seqs,
-                                    .max_batch_jobs = backend.info().kind == "cpu" ? 1 : 8};
-  const size_t scratch =
-      compression_.capped()
-          ? Compressor::memory(backend, model, compression_, compressor).device_bytes
-          : 0;
   const RunnerLimits runner{.batch = {.max_tokens = o.max_num_batched_tokens,
                                       .max_rows = o.max_num_seqs,
                                       .max_logits = o.max_num_seqs,
@@ -255,10 +252,22 @@ void Setup::make_cache() {
                             .max_logprobs = std::min(kMaxLogprobs, c.vocab_size),
                             .sample_workspace_bytes = backend.sample_workspace_bytes(limits_),
                             .max_kv_len = limits_.max_kv_len};
-  const size_t activations =
-      Decoder::activation_bytes(c, backend.activation_dtype(), decoder_limits_);
-  const MemoryPlan plan =
-      plan_memory(cache, static_cast<size_t>(kv_memory_bytes(activations)), scratch);
+  // No row is longer than the pool: scratch for longer ones would only take blocks away.
+  const int64_t kv_memory = kv_memory_bytes(ModelRunner::bytes(runner, c.vocab_size));
+  const int64_t most_blocks = o.num_gpu_blocks_override > 0
+                                  ? o.num_gpu_blocks_override
+                                  : kv_memory / static_cast<int64_t>(kv_block_bytes(cache));
+  const int64_t longest_in_pool = std::min(o.max_model_len, most_blocks * o.block_size);
+  const CompressorLimits compressor{.block_size = o.block_size,
+                                    .max_blocks_per_seq = max_blocks_per_seq_,
+                                    .max_model_len = longest_in_pool,
+                                    .max_launch_jobs = o.max_num_seqs,
+                                    .max_batch_jobs = backend.info().kind == "cpu" ? 1 : 8};
+  const size_t scratch =
+      compression_.capped()
+          ? Compressor::memory(backend, model, compression_, compressor).device_bytes
+          : 0;
+  const MemoryPlan plan = plan_memory(cache, static_cast<size_t>(kv_memory), scratch);
   // Without a cap a request may grow to the model's length; unless the user insists on one, no
   // length is promised that the pool cannot hold.
   const int64_t pool_tokens = int64_t{plan.num_blocks} * o.block_size;

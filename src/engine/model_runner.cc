@@ -24,10 +24,12 @@ struct SampleLayout {
 
 }  // namespace
 
-size_t ModelRunner::bytes(const RunnerLimits& limits) {
+size_t ModelRunner::bytes(const RunnerLimits& limits, int32_t vocab) {
+  const size_t seat_words = static_cast<size_t>(vocab) + (static_cast<size_t>(vocab) + 31) / 32;
   return BatchBuilder::upload_bytes(limits.batch) +
          static_cast<size_t>(SampleLayout(limits.batch.max_logits, limits.max_logprobs).total) +
-         limits.sample_workspace_bytes;
+         limits.sample_workspace_bytes +
+         static_cast<size_t>(limits.batch.max_rows) * seat_words * sizeof(uint32_t);
 }
 
 ModelRunner::ModelRunner(Backend& backend,

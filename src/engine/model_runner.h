@@ -58,7 +58,7 @@ class ModelRunner {
 
   Stream& stream() { return *stream_; }
   double sample_seconds() const { return sample_seconds_; }
-  static size_t bytes(const RunnerLimits& limits);
+  static size_t bytes(const RunnerLimits& limits, int32_t vocab);
 
  private:
   // What came back of one step.
