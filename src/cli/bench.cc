@@ -47,39 +47,68 @@ struct ThroughputCommand {
     return trace;
   }
 
+  // Where the requests are, as their callbacks tell.
+  struct Progress {
+    int64_t finished = 0;
+    int64_t trigger = 0;  // tokens at which a capped request is first compressed; 0: no cap
+    int64_t unripe = 0;   // aged requests before that
+    Status error;
+    std::mt19937_64 random{1};
+  };
+
+  static void submit(Engine& model, const TraceRow& row, size_t index, Progress& progress) {
+    Request request;
+    // Requests that are `age` tokens into their output when the clock starts bring those along as
+    // prompt.
+    request.prompt_token_ids.resize(static_cast<size_t>(row.prompt_tokens + row.age));
+    for (int32_t& id : request.prompt_token_ids) {
+      id = static_cast<int32_t>(progress.random() % static_cast<uint64_t>(std::min<int64_t>(
+                                                        model.info().vocab_size, 256)));
+    }
+    const auto length = static_cast<int64_t>(request.prompt_token_ids.size());
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    request.sampling.detokenize = false;
+    request.sampling.max_tokens = row.output_tokens - row.age;
+    // Ripe with its first output when the prompt alone reaches the trigger, and with the token
+    // after the trigger otherwise.
+    int64_t ripens_in = row.age > 0 ? std::max<int64_t>(1, progress.trigger - length + 2) : 0;
+    if (ripens_in > 0) ++progress.unripe;
+    auto id = model.submit(std::move(request),
+                           [&progress, ripens_in](const RequestOutput& output) mutable {
+                             if (ripens_in > 0 && (--ripens_in == 0 || output.finished())) {
+                               ripens_in = 0;
+                               --progress.unripe;
+                             }
+                             if (output.finished()) ++progress.finished;
+                             if (output.finish_reason == FinishReason::kError)
+                               progress.error = output.error;
+                           });
+    if (!id.ok()) fail_invalid("trace row {}: {}", index + 1, id.status().message());
+  }
+
   int run() {
     const std::vector<TraceRow> trace = rows();
     const auto model = engine.create_engine();
-    int64_t done = 0;
-    Status error;
-    std::mt19937_64 random(1);
-    for (size_t i = 0; i < trace.size(); ++i) {
-      Request request;
-      // Requests that are `age` tokens into their output when the clock starts bring those along as
-      // prompt.
-      request.prompt_token_ids.resize(static_cast<size_t>(trace[i].prompt_tokens + trace[i].age));
-      for (int32_t& id : request.prompt_token_ids) {
-        id = static_cast<int32_t>(
-            random() % static_cast<uint64_t>(std::min<int64_t>(model->info().vocab_size, 256)));
-      }
-      request.sampling.temperature = 0;
-      request.sampling.ignore_eos = true;
-      request.sampling.detokenize = false;
-      request.sampling.max_tokens = trace[i].output_tokens - trace[i].age;
-      auto id = model->submit(std::move(request), [&](const RequestOutput& output) {
-        if (output.finished()) ++done;
-        if (output.finish_reason == FinishReason::kError) error = output.error;
-      });
-      if (!id.ok()) fail_invalid("trace row {}: {}", i + 1, id.status().message());
-    }
+    Progress progress;
+    progress.trigger = int64_t{model->info().max_blocks_per_seq} * model->info().block_size;
+    for (size_t i = 0; i < trace.size(); ++i) submit(*model, trace[i], i, progress);
     WorkloadRunner runner(*model, "Requests", static_cast<int64_t>(trace.size()));
-    const auto finished = [&] { return done; };
-    const auto after = [&](int64_t count) {
-      return [&, end = model->stats().steps + count] { return model->stats().steps >= end; };
-    };
-    if (warmup_steps > 0) runner.run(finished, after(warmup_steps));
-    const WorkloadNumbers n = steps > 0 ? runner.run(finished, after(steps)) : runner.run(finished);
-    if (!error.ok()) return report(error);
+    const auto finished = [&] { return progress.finished; };
+    if (steps > 0) {
+      // The steady state: every request that was under way when the clock started has met its first
+      // compression.
+      const int64_t warm = model->stats().steps + warmup_steps;
+      const WorkloadNumbers w = runner.run(
+          finished, [&] { return progress.unripe == 0 && model->stats().steps >= warm; });
+      if (w.interrupted) return kExitInterrupted;
+    }
+    const int64_t end = model->stats().steps + steps;
+    const WorkloadNumbers n =
+        steps > 0 ? runner.run(finished, [&] { return model->stats().steps >= end; })
+                  : runner.run(finished);
+    if (!progress.error.ok()) return report(progress.error);
+    const int64_t done = progress.finished;
     boost::json::object out;
     out["requests"] = static_cast<int64_t>(trace.size());
     out["model"] = model->info().model_name;
@@ -103,6 +132,7 @@ struct ThroughputCommand {
 void add_bench_command(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure the engine");
   bench->require_subcommand(1);
+  add_bench_schedule_command(*bench, action);
   auto command = std::make_shared<ThroughputCommand>();
   CLI::App* sub =
       bench->add_subcommand("throughput", "Output tokens a second over a trace or equal requests");
@@ -119,9 +149,12 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->capture_default_str();
   sub->add_option("--limit", command->limit, "Only the first so many requests of the trace")
       ->check(CLI::PositiveNumber);
-  sub->add_option("--warmup-steps", command->warmup_steps, "Steps before the clock starts")
+  sub->add_option("--warmup-steps", command->warmup_steps,
+                  "With --steps: least steps before the clock starts")
       ->check(CLI::NonNegativeNumber);
-  sub->add_option("--steps", command->steps, "Stop after so many measured steps")
+  sub->add_option("--steps", command->steps,
+                  "Measure so many steps of the steady state: once every aged request of the trace "
+                  "has been compressed")
       ->check(CLI::PositiveNumber);
   sub->add_option("--json", command->json_path, "Write the report to this file");
   command->engine.add_to(*sub);
