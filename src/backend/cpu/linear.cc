@@ -159,6 +159,24 @@ const float* round_rows(const LinearPlan& plan,
   return reinterpret_cast<const float*>(to);
 }
 
+// Rows as 8-bit blocks.
+const float* round_rows_int8(const LinearPlan& plan,
+                             const float* x,
+                             int64_t rows,
+                             int64_t in_features,
+                             std::byte* to,
+                             ThreadPool& pool) {
+  const int64_t num_blocks = in_features / kInt8Block;
+  auto* rounded = reinterpret_cast<Int8Block*>(to);
+  constexpr int64_t kBlocksPerPiece = 256;  // a few microseconds
+  pool.parallel_for(rows, std::max<int64_t>(1, kBlocksPerPiece / num_blocks),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t r = begin; r < end; ++r)
+                        plan.round_int8(x + r * in_features, num_blocks, rounded + r * num_blocks);
+                    });
+  return reinterpret_cast<const float*>(to);
+}
+
 }  // namespace
 
 void linear(const LinearArgs& args, CpuContext& context) {
@@ -171,8 +189,14 @@ void linear(const LinearArgs& args, CpuContext& context) {
   const int64_t padded = round_up(in_features, kInputPadding);
   // Rounded inputs, then a share a thread for expanded panels. Its size does not follow from the
   // number of rows, so that a stream's scratch stops growing after the first step.
-  const bool may_round = context.dtype == DType::kBF16 && context.isa >= Isa::kAvx512;
-  const int64_t rounded_bytes = may_round ? kRoundedRows * padded * 2 : 0;
+  const bool may_round = context.dtype == DType::kBF16 && context.isa >= Isa::kAvx2;
+  const int64_t bf16_bytes = may_round ? kRoundedRows * padded * 2 : 0;
+  const int64_t int8_bytes = may_round && weight.has_packed()
+                                 ? round_up(kRoundedRows * (in_features / kInt8Block) *
+                                                static_cast<int64_t>(sizeof(Int8Block)),
+                                            kAlignment)
+                                 : 0;
+  const int64_t rounded_bytes = bf16_bytes + int8_bytes;
   const int64_t share_bytes =
       weight.has_packed() ? (kExpandedPanels + 1) * padded * kPanelOutputs * 4 : 0;
   std::byte* scratch = context.scratch->reserve(
@@ -181,12 +205,16 @@ void linear(const LinearArgs& args, CpuContext& context) {
     int64_t rows = args.num_tokens - row;
     if (may_round) rows = std::min(rows, kRoundedRows);
     const float* x = static_cast<const float*>(args.x) + row * in_features;
-    const float* rounded = nullptr;
+    const float* rounded = nullptr;  // to bf16
+    const float* int8 = nullptr;
     for (const LinearSegment& segment : weight.segments()) {
       const LinearPlan plan = plan_linear(segment.format, rows, context);
       const bool round = plan.inputs == InputForm::kBF16;
       if (round && rounded == nullptr) {
         rounded = round_rows(plan, x, rows, in_features, scratch, *context.pool);
+      }
+      if (plan.inputs == InputForm::kInt8 && int8 == nullptr) {
+        int8 = round_rows_int8(plan, x, rows, in_features, scratch + bf16_bytes, *context.pool);
       }
       LinearTask task = {};
       task.panels = segment.panels.data();
@@ -194,8 +222,16 @@ void linear(const LinearArgs& args, CpuContext& context) {
       task.num_outputs = segment.num_outputs;
       task.in_features = in_features;
       task.bias = weight.bias() == nullptr ? nullptr : weight.bias() + segment.first_output;
-      task.x = round ? rounded : x;
-      task.x_stride = round ? padded / 2 : in_features;
+      task.x = x;
+      task.x_stride = in_features;
+      if (round) {
+        task.x = rounded;
+        task.x_stride = padded / 2;
+      } else if (plan.inputs == InputForm::kInt8) {
+        task.x = int8;
+        task.x_stride =
+            in_features / kInt8Block * static_cast<int64_t>(sizeof(Int8Block) / sizeof(float));
+      }
       task.num_rows = rows;
       task.out = static_cast<float*>(args.out) + row * weight.out_features() + segment.first_output;
       task.out_stride = weight.out_features();

@@ -52,6 +52,23 @@ void linear_row_q8min_avx2(const LinearTask& task);
 void linear_row_q4_avx2(const LinearTask& task);
 void linear_row_q4min_avx2(const LinearTask& task);
 
+// Packed weights times inputs rounded to 8 bits: x is Int8Block [num_rows][in_features / 32].
+inline constexpr int64_t kInt8Block = 32;
+struct Int8Block {
+  int8_t values[kInt8Block];
+  float scale;       // input = scale * value; NaN where an input was NaN or infinite
+  float scaled_sum;  // scale * sum of values
+};
+void round_int8_avx2(const float* x, int64_t num_blocks, Int8Block* rounded);
+void linear_int8_q8_avx2(const LinearTask& task);
+void linear_int8_q8min_avx2(const LinearTask& task);
+void linear_int8_q4_avx2(const LinearTask& task);
+void linear_int8_q4min_avx2(const LinearTask& task);
+void linear_int8_q8_avx512vnni(const LinearTask& task);
+void linear_int8_q8min_avx512vnni(const LinearTask& task);
+void linear_int8_q4_avx512vnni(const LinearTask& task);
+void linear_int8_q4min_avx512vnni(const LinearTask& task);
+
 // A panel of f32 [count][16] as bf16 pairs [padded_count / 2][16][2], padded with zeros.
 void round_panel_avx512bf16(const float* panel,
                             int64_t count,

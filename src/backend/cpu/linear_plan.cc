@@ -52,30 +52,63 @@ constexpr QuantFunctions<ExpandPanel> kAvx2Expand = {expand_q8_avx2, expand_q8mi
 constexpr QuantFunctions<LinearKernel> kAvx2Row = {linear_row_q8_avx2, linear_row_q8min_avx2,
                                                    linear_row_q4_avx2, linear_row_q4min_avx2};
 
+constexpr QuantFunctions<LinearKernel> kAvx2Int8 = {linear_int8_q8_avx2, linear_int8_q8min_avx2,
+                                                    linear_int8_q4_avx2, linear_int8_q4min_avx2};
+constexpr QuantFunctions<LinearKernel> kVnniInt8 = {
+    linear_int8_q8_avx512vnni, linear_int8_q8min_avx512vnni, linear_int8_q4_avx512vnni,
+    linear_int8_q4min_avx512vnni};
+
 // A tile product has 16 rows: with fewer than half of them in use, vectors are as fast, since
 // memory decides.
 constexpr int64_t kMinTileRows = 8;
+constexpr int64_t kMinExpandedTileRows = 32;
 
-LinearPlan plan_x86(PanelFormat format, int64_t num_rows, const CpuContext& context) {
+// Packed weights, inputs as they are: f32 sums over weights as the file defines them.
+LinearPlan plan_packed(PanelFormat format, int64_t num_rows, const CpuContext& context) {
   LinearPlan plan;
-  const bool quant = is_quant(format);
-  if (quant && num_rows == 1) {
+  if (num_rows == 1) {
     plan.kernel = kAvx2Row.of(format);
     return plan;
   }
-  if (quant) plan.expand = kAvx2Expand.of(format);
-  const PanelFormat multiplied = quant ? PanelFormat::kF32 : format;
-  const bool many = num_rows >= kMinTileRows;
-  // Expanded weights are rounded for many rows only: for few, that pass costs more than it saves.
-  const bool can_round = format == PanelFormat::kBF16 || (quant && many);
-  if (context.dtype == DType::kBF16 && context.features.avx512_bf16 &&
-      context.isa >= Isa::kAvx512 && can_round) {
+  plan.expand = kAvx2Expand.of(format);
+  plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).f32;
+  return plan;
+}
+
+// Packed weights, inputs rounded: to 8 bits, or to bf16 where tile products make up for expanding
+// the weights.
+LinearPlan plan_packed_rounded(PanelFormat format, int64_t num_rows, const CpuContext& context) {
+  LinearPlan plan;
+  if (context.isa == Isa::kAmx && num_rows >= kMinExpandedTileRows) {
     plan.inputs = InputForm::kBF16;
     plan.round_inputs = round_inputs_avx512bf16;
-    if (quant) plan.round_panel = round_panel_avx512bf16;
-    plan.kernel = context.isa == Isa::kAmx && many ? linear_bf16_amx : linear_bf16_avx512bf16;
+    plan.expand = kAvx2Expand.of(format);
+    plan.round_panel = round_panel_avx512bf16;
+    plan.kernel = linear_bf16_amx;
+    return plan;
+  }
+  plan.inputs = InputForm::kInt8;
+  plan.round_int8 = round_int8_avx2;
+  const bool vnni = context.isa >= Isa::kAvx512 && context.features.avx512_vnni;
+  plan.kernel = (vnni ? kVnniInt8 : kAvx2Int8).of(format);
+  return plan;
+}
+
+LinearPlan plan_x86(PanelFormat format, int64_t num_rows, const CpuContext& context) {
+  const bool round = context.dtype == DType::kBF16;
+  if (is_quant(format)) {
+    return round ? plan_packed_rounded(format, num_rows, context)
+                 : plan_packed(format, num_rows, context);
+  }
+  LinearPlan plan;
+  if (round && format == PanelFormat::kBF16 && context.isa >= Isa::kAvx512 &&
+      context.features.avx512_bf16) {
+    plan.inputs = InputForm::kBF16;
+    plan.round_inputs = round_inputs_avx512bf16;
+    const bool tiles = context.isa == Isa::kAmx && num_rows >= kMinTileRows;
+    plan.kernel = tiles ? linear_bf16_amx : linear_bf16_avx512bf16;
   } else {
-    plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).of(multiplied);
+    plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).of(format);
   }
   return plan;
 }

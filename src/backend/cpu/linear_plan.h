@@ -10,6 +10,7 @@ namespace zipage::cpu {
 enum class InputForm : uint8_t {
   kF32,   // as they come
   kBF16,  // rounded by round_inputs
+  kInt8,  // rounded by round_int8
 };
 
 struct LinearPlan {
@@ -19,6 +20,7 @@ struct LinearPlan {
                        int64_t count,
                        int64_t padded_count,
                        uint16_t* rounded) = nullptr;
+  void (*round_int8)(const float* x, int64_t num_blocks, Int8Block* rounded) = nullptr;
   // Packed weights that the kernel does not read as they lie: panels become f32 in scratch first,
   // or with round_panel bf16, up to kExpandedPanels at a time.
   ExpandPanel expand = nullptr;
