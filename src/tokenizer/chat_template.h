@@ -2,22 +2,29 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include "zipage/tokenizer.h"
 
-#include "base/error.h"
+#include "tokenizer/jinja/template.h"
 
 namespace zipage {
 
+// A parsed template. Immutable, thread-safe.
 class ChatTemplate {
  public:
-  ChatTemplate(const std::string&, const std::string&) {}
-  std::string render(const std::string&,
-                     const ChatOptions&,
-                     const std::map<std::string, std::string>&) const {
-    fail(StatusCode::kUnimplemented, "chat templates are not there yet");
-  }
+  // `where` names the template in messages. Throws Error if it does not parse.
+  ChatTemplate(const std::string& source, const std::string& where);
+
+  // `named_tokens`: variables such as "bos_token". Throws Error.
+  std::string render(const std::string& messages_json,
+                     const ChatOptions& options,
+                     const std::map<std::string, std::string>& named_tokens) const;
+
+ private:
+  jinja::Template template_;
+  std::string where_;
 };
 
 }  // namespace zipage

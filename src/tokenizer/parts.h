@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "zipage/tokenizer.h"
+
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/normalizer.h"
@@ -34,6 +36,9 @@ struct TokenizerParts {
   std::map<std::string, std::string> named_tokens;
   std::map<std::string, std::string> chat_templates;
 };
+
+// `name`: of the file, for messages.
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const std::string& name);
 
 // `vocab`: the ids of the tokens that the model itself knows, by their text in the file.
 std::unique_ptr<BpeModel> make_bpe_model(const BpeConfig& config,

@@ -75,7 +75,7 @@ std::vector<NamedRule> all_rules() {
       {{"glm4", "glm5"}, {{kLlama3}, false, true, false}},
       {{"qwen2", "deepseek-r1-qwen", "megrez", "kormo"}, {{kQwen2}, true}},
       {{"stablelm2", "hunyuan", "solar-open", "grok-2"}, {{kQwen2}}},
-      {{"qwen35"}, {{kQwen35}, true}},
+      {{"qwen35"}, {{kQwen35}}},
       {{"gpt-4o", "llama4", "kanana2", "minimax-m2"}, {{kGpt4o}}},
       {{"tekken"}, {{kTekken}, false, true, true}},
       {{"deepseek-llm"},

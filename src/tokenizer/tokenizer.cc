@@ -1,11 +1,9 @@
 #include "zipage/tokenizer.h"
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/mmap.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/gguf_vocab.h"
 #include "tokenizer/hf_tokenizer.h"
@@ -171,43 +169,33 @@ class TokenizerImpl : public Tokenizer {
   std::map<std::string, Status> template_errors_;
 };
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(StatusCode::kNotFound, "cannot read {}", path.string());
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad() || !text) fail(StatusCode::kDataLoss, "cannot read {}", path.string());
-  return std::move(text).str();
-}
-
-TokenizerParts load_folder(const std::filesystem::path& folder) {
-  const auto json = folder / "tokenizer.json";
-  if (!std::filesystem::exists(json)) {
-    fail(StatusCode::kNotFound, "{} has no tokenizer.json", folder.string());
+TokenizerParts load_folder(const std::string& folder) {
+  const std::string json = join_path(folder, "tokenizer.json");
+  if (!is_regular_file(json)) {
+    fail(StatusCode::kNotFound, "{} has no tokenizer.json", folder);
   }
-  TokenizerParts parts = read_tokenizer_json(read_file(json), json.string());
-  const auto config = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(config)) {
-    read_tokenizer_config(read_file(config), config.string(), parts);
-  }
-  const auto chat = folder / "chat_template.jinja";
-  if (std::filesystem::exists(chat)) parts.chat_templates["default"] = read_file(chat);
+  TokenizerParts parts = read_tokenizer_json(read_text_file(json), json);
+  const std::string config = join_path(folder, "tokenizer_config.json");
+  if (is_regular_file(config)) read_tokenizer_config(read_text_file(config), config, parts);
+  const std::string chat = join_path(folder, "chat_template.jinja");
+  if (is_regular_file(chat)) parts.chat_templates["default"] = read_text_file(chat);
   return parts;
 }
 
 }  // namespace
 
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts, const std::string& name) {
+  return std::make_unique<TokenizerImpl>(std::move(parts), name);
+}
+
 Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& path) {
   try {
-    std::error_code error;
-    const auto status = std::filesystem::status(path, error);
-    if (!std::filesystem::exists(status)) {
+    if (!is_directory(path) && !is_regular_file(path)) {
       fail(StatusCode::kNotFound, "{}: no such file or folder", path);
     }
-    TokenizerParts parts = std::filesystem::is_directory(status)
-                               ? load_folder(path)
-                               : make_tokenizer_parts(read_gguf_vocab(path), path);
-    return std::unique_ptr<Tokenizer>(std::make_unique<TokenizerImpl>(std::move(parts), path));
+    TokenizerParts parts =
+        is_directory(path) ? load_folder(path) : make_tokenizer_parts(read_gguf_vocab(path), path);
+    return make_tokenizer(std::move(parts), path);
   } catch (...) {
     return current_exception_status();
   }

@@ -59,6 +59,25 @@ TEST(Reasoner, StreamNeverEmitsHalfACharacter) {
   EXPECT_EQ(tokenizer->decode(ids), "é🦙 done \xEF\xBF\xBD");
 }
 
+TEST(Reasoner, ChatTemplate) {
+  const auto tokenizer = reasoner();
+  ASSERT_TRUE(tokenizer->has_chat_template());
+  const std::string messages = R"([{"role":"user","content":"1+1?"}])";
+  const auto prompt = tokenizer->apply_chat_template(messages);
+  ASSERT_TRUE(prompt.ok()) << prompt.status().message();
+  EXPECT_EQ(prompt.value(), "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n<think>\n");
+  ChatOptions options;
+  options.add_generation_prompt = false;
+  const auto plain = tokenizer->apply_chat_template(messages, options);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain.value(), "<|im_start|>user\n1+1?<|im_end|>\n");
+  options.continue_final_message = true;
+  const auto open = tokenizer->apply_chat_template(
+      R"([{"role":"user","content":"a"},{"role":"assistant","content":"b "}])", options);
+  ASSERT_TRUE(open.ok()) << open.status().message();
+  EXPECT_EQ(open.value(), "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb ");
+}
+
 TEST(Load, NamesWhatIsMissing) {
   const auto missing = Tokenizer::load("/nonexistent/model");
   ASSERT_FALSE(missing.ok());
