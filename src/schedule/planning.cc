@@ -112,9 +112,11 @@ void SchedulerImpl::plan_row(Sequence& s, int32_t num_tokens) {
   ++num_in_flight_;
 }
 
-// Nothing runs, and nothing is under way that would change it.
+// Nothing runs, and nothing is under way that would change it. A sequence that was just swapped in
+// may be at its trigger: the next plan goes on with it.
 bool SchedulerImpl::stuck() const {
-  return plan_.rows.empty() && num_in_flight_ == 0 && num_compressing_ == 0 && !running_.empty();
+  return plan_.rows.empty() && swaps_.empty() && num_in_flight_ == 0 && num_compressing_ == 0 &&
+         !running_.empty();
 }
 
 void SchedulerImpl::break_deadlock() {

@@ -167,6 +167,11 @@ rc::Gen<Load> loads() {
   });
 }
 
+TEST(LoadTest, CasesThatFailed) {
+  LoadRun({4294967037u, 2, false, true, false, true, false, true, false, false, false, true, false})
+      .run();
+}
+
 TEST(LoadTest, NothingIsLostAndNothingDependsOnLoad) {
   Totals totals;
   const char* soak = std::getenv("ZIPAGE_SOAK_SECONDS");
