@@ -144,7 +144,7 @@ void EngineImpl::reset_prefix_cache() {
 }
 
 void EngineImpl::take_inbox() {
-  std::deque<std::unique_ptr<RequestState>> arrived;
+  std::vector<std::unique_ptr<RequestState>> arrived;
   std::vector<RequestId> aborts;
   {
     std::lock_guard lock(mutex_);
@@ -235,11 +235,12 @@ bool EngineImpl::step() {
   take_inbox();
   finish_compressions(/*wait=*/false);
   // Bad words are matched against tokens on the host.
-  if (num_host_bound_ > 0) deliver(std::exchange(pending_, {}));
+  if (num_host_bound_ > 0) deliver_pending();
   const StepPlan& plan = parts_.scheduler->plan();
   if (plan.empty()) return step_without_rows(plan);
   totals_.schedule_seconds += seconds_since(start);
-  LaunchedStep launched;
+  LaunchedStep launched = std::move(spare_);
+  launched.sampled.clear();
   try {
     give_seats(plan);
     launched.ticket = parts_.runner->launch(plan, sequences_);
@@ -250,7 +251,7 @@ bool EngineImpl::step() {
     return true;
   }
   expect_samples(plan, launched);
-  if (!pipelined_) deliver(std::move(launched));
+  if (!pipelined_) deliver(launched);
   const auto commit_start = SteadyClock::now();
   std::vector<CompressJob> jobs = parts_.scheduler->commit(plan, results_);
   totals_.schedule_seconds += seconds_since(commit_start);
@@ -258,8 +259,9 @@ bool EngineImpl::step() {
   if (pipelined_) {
     // The device has this step to do: time to read the last one's samples.
     std::swap(pending_, launched);
-    deliver(std::move(launched));
+    deliver(launched);
   }
+  spare_ = std::move(launched);
   ++totals_.steps;
   totals_.step_seconds += seconds_since(start);
   publish_stats();
@@ -291,7 +293,7 @@ void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
 bool EngineImpl::step_without_rows(const StepPlan& plan) {
   std::vector<CompressJob> jobs = parts_.scheduler->commit(plan, {});
   if (!pending_.sampled.empty()) {
-    deliver(std::exchange(pending_, {}));
+    deliver_pending();
     if (!jobs.empty()) launch_compressions(std::move(jobs));
     publish_stats();
     return true;
@@ -311,7 +313,7 @@ bool EngineImpl::step_without_rows(const StepPlan& plan) {
 // Reads a step's samples and calls back. A sequence that a stop condition ends leaves the scheduler
 // here when its step was committed without knowing it, and with the commit otherwise. One that was
 // aborted meanwhile is gone.
-void EngineImpl::deliver(LaunchedStep step) {
+void EngineImpl::deliver(const LaunchedStep& step) {
   if (step.sampled.empty()) return;
   StepSamples samples;
   try {
@@ -335,6 +337,11 @@ void EngineImpl::deliver(LaunchedStep step) {
     }
     if (output_.finished()) end_sequence(sequence.id);
   }
+}
+
+void EngineImpl::deliver_pending() {
+  deliver(pending_);
+  pending_.sampled.clear();
 }
 
 void EngineImpl::launch_compressions(std::vector<CompressJob> jobs) {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -72,7 +71,8 @@ class EngineImpl : public Engine {
   void give_seats(const StepPlan& plan);
   void finish_compressions(bool wait);
   void expect_samples(const StepPlan& plan, LaunchedStep& launched);
-  void deliver(LaunchedStep step);
+  void deliver(const LaunchedStep& step);
+  void deliver_pending();
   void launch_compressions(std::vector<CompressJob> jobs);
   void end_sequence(SequenceId id);
   void fail_sequence(SequenceId id, const Status& status);
@@ -91,7 +91,8 @@ class EngineImpl : public Engine {
   std::vector<RowResult> results_;
   bool pipelined_ = false;      // a step is launched before the last one's samples are read
   int64_t num_host_bound_ = 0;  // sequences whose sampler must see every token before the next
-  LaunchedStep pending_;        // with pipelined_: the step whose samples are not read yet
+  LaunchedStep pending_;  // with pipelined_: the step whose samples are not read yet
+  LaunchedStep spare_;    // memory of an earlier step
   std::vector<InFlightCompression> in_flight_;
   RequestOutput output_;
   EngineStats totals_;
@@ -102,7 +103,7 @@ class EngineImpl : public Engine {
   // Shared.
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::unique_ptr<RequestState>> inbox_;
+  std::vector<std::unique_ptr<RequestState>> inbox_;
   std::vector<RequestId> aborts_;
   bool reset_prefix_ = false;
   RequestId next_request_ = 1;

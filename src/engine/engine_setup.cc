@@ -184,8 +184,14 @@ void Setup::make_decoder() {
   const auto progress = [&](int done, int total) {
     if (options_.progress) options_.progress("weights", done, total);
   };
-  parts_.decoder = std::make_unique<Decoder>(*parts_.backend, c, load_model_weights(*source_, c),
-                                             decoder_limits_, progress);
+  ModelWeights weights = load_model_weights(*source_, c);
+  if (!weights.unused.empty()) {
+    parts_.log.warning("{}: {} tensors have no role in a {} and are left out, '{}' first",
+                       options_.model, weights.unused.size(), c.architecture,
+                       weights.unused.front());
+  }
+  parts_.decoder =
+      std::make_unique<Decoder>(*parts_.backend, c, std::move(weights), decoder_limits_, progress);
   source_.reset();  // the backend has its own copy
 }
 
@@ -257,7 +263,8 @@ void Setup::make_cache() {
   const int64_t most_blocks = o.num_gpu_blocks_override > 0
                                   ? o.num_gpu_blocks_override
                                   : kv_memory / static_cast<int64_t>(kv_block_bytes(cache));
-  const int64_t longest_in_pool = std::min(o.max_model_len, most_blocks * o.block_size);
+  const int64_t longest_in_pool =
+      std::min(o.max_model_len, std::max<int64_t>(most_blocks, 1) * o.block_size);
   const CompressorLimits compressor{.block_size = o.block_size,
                                     .max_blocks_per_seq = max_blocks_per_seq_,
                                     .max_model_len = longest_in_pool,

@@ -57,7 +57,7 @@ size_t Decoder::activation_bytes(const ModelConfig& config,
 
 Decoder::Decoder(Backend& backend,
                  const ModelConfig& config,
-                 const ModelWeights& weights,
+                 ModelWeights weights,
                  const DecoderLimits& limits,
                  const Progress& progress)
     : backend_(backend), config_(config), dtype_(backend.activation_dtype()) {
@@ -84,9 +84,11 @@ Decoder::Decoder(Backend& backend,
       layer.q_norm = upload_norm(w.q_norm);
       layer.k_norm = upload_norm(w.k_norm);
     }
+    weights.release_layer(static_cast<int32_t>(i));
     if (progress) progress(static_cast<int>(i) + 2, total);
   }
   final_norm_ = upload_norm(weights.final_norm);
+  weights.release_rest();
 
   const std::vector<float> rope = rope_table(config, limits.max_positions);
   rope_ = backend_.allocate(rope.size() * sizeof(float), MemorySpace::kDevice);

@@ -32,10 +32,11 @@ struct DecoderLimits {
 class Decoder {
  public:
   using Progress = std::function<void(int done, int total)>;
-  // Packs the weights; `progress` (may be empty) is called once a layer.
+  // Packs the weights, giving each layer's pages back as soon as the backend has its own copy;
+  // `progress` (may be empty) is called once a layer.
   Decoder(Backend& backend,
           const ModelConfig& config,
-          const ModelWeights& weights,
+          ModelWeights weights,
           const DecoderLimits& limits,
           const Progress& progress);
 
