@@ -92,7 +92,9 @@ void BatchBuilder::pad_to(int32_t num_rows) {
   batch_.max_row_tokens = 1;
 }
 
-void BatchBuilder::add_row(const PlannedRow& row, const StepPlan& plan, const Sequence& sequence) {
+void BatchBuilder::add_row(const PlannedRow& row,
+                           const StepPlan& plan,
+                           const EngineSequence& sequence) {
   const int32_t r = batch_.num_rows;
   const int32_t block_size = limits_.block_size;
   const int32_t window = limits_.window_size;

@@ -13,7 +13,7 @@
 
 namespace zipage {
 
-using SequenceTable = std::unordered_map<SequenceId, std::unique_ptr<Sequence>>;
+using SequenceTable = std::unordered_map<SequenceId, std::unique_ptr<EngineSequence>>;
 
 struct BatchLimits {
   int32_t max_tokens = 0;  // a step
@@ -70,7 +70,7 @@ class BatchBuilder {
   T* device(Array<T> array) const {
     return reinterpret_cast<T*>(device_.data() + array.offset);
   }
-  void add_row(const PlannedRow& row, const StepPlan& plan, const Sequence& sequence);
+  void add_row(const PlannedRow& row, const StepPlan& plan, const EngineSequence& sequence);
 
   Backend& backend_;
   const BatchLimits limits_;

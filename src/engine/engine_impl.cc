@@ -175,7 +175,7 @@ void EngineImpl::admit(std::unique_ptr<RequestState> state) {
   request.live_sequences = params.n;
   for (int32_t i = 0; i < params.n; ++i) {
     const SequenceId id = next_sequence_++;
-    auto sequence = std::make_unique<Sequence>();
+    auto sequence = std::make_unique<EngineSequence>();
     sequence->id = id;
     sequence->request = &request;
     sequence->index = i;
@@ -210,7 +210,7 @@ void EngineImpl::admit(std::unique_ptr<RequestState> state) {
 void EngineImpl::give_seats(const StepPlan& plan) {
   for (const PlannedRow& row : plan.rows) {
     if (!row.samples) continue;
-    Sequence& sequence = *sequences_.at(row.sequence);
+    EngineSequence& sequence = *sequences_.at(row.sequence);
     if (sequence.seat >= 0 || !(sequence.sampler->needs_counts() || sequence.sampler->needs_mask()))
       continue;
     auto seat = std::find(seats_.begin(), seats_.end(), SequenceId{0});
@@ -277,7 +277,7 @@ void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
     totals_.prompt_tokens += row.samples ? row.num_tokens - 1 : row.num_tokens;
     RowResult& result = results_.emplace_back();
     if (!row.samples) continue;
-    Sequence& sequence = *sequences_.at(row.sequence);
+    EngineSequence& sequence = *sequences_.at(row.sequence);
     sequence.num_cached_tokens = parts_.scheduler->cached_tokens(row.sequence);
     const auto sample = static_cast<int32_t>(launched.sampled.size());
     sequence.tokens.push_back(-1 - sample);
@@ -325,7 +325,7 @@ void EngineImpl::deliver(const LaunchedStep& step) {
   for (size_t i = 0; i < step.sampled.size(); ++i) {
     const auto found = sequences_.find(step.sampled[i].sequence);
     if (found == sequences_.end()) continue;
-    Sequence& sequence = *found->second;
+    EngineSequence& sequence = *found->second;
     deliver_sample(sequence, samples, i, output_);
     ++totals_.generation_tokens;
     sequence.request->callback(output_);
@@ -396,7 +396,7 @@ void EngineImpl::finish_compressions(bool wait) {
 void EngineImpl::end_sequence(SequenceId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
-  Sequence& sequence = *found->second;
+  EngineSequence& sequence = *found->second;
   if (sequence.seat >= 0) seats_[static_cast<size_t>(sequence.seat)] = 0;
   RequestState& request = *sequence.request;
   if (!request.request.sampling.bad_words.empty()) --num_host_bound_;

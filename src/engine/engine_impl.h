@@ -91,8 +91,8 @@ class EngineImpl : public Engine {
   std::vector<RowResult> results_;
   bool pipelined_ = false;      // a step is launched before the last one's samples are read
   int64_t num_host_bound_ = 0;  // sequences whose sampler must see every token before the next
-  LaunchedStep pending_;  // with pipelined_: the step whose samples are not read yet
-  LaunchedStep spare_;    // memory of an earlier step
+  LaunchedStep pending_;        // with pipelined_: the step whose samples are not read yet
+  LaunchedStep spare_;          // memory of an earlier step
   std::vector<InFlightCompression> in_flight_;
   RequestOutput output_;
   EngineStats totals_;

@@ -65,7 +65,7 @@ ModelRunner::ModelRunner(Backend& backend,
   peak_updates_.reserve(rows);
 }
 
-void ModelRunner::prepare_seat(const Sequence& sequence) {
+void ModelRunner::prepare_seat(const EngineSequence& sequence) {
   const auto seat = static_cast<size_t>(sequence.seat);
   const auto upload = [&](const Buffer& table, size_t words, auto&& fill) {
     std::span<uint32_t> staging(seat_staging_.as<uint32_t>(), words);
@@ -163,7 +163,7 @@ int32_t ModelRunner::fill_sample_rows(const StepPlan& plan,
   size_t next = 0;
   for (const PlannedRow& planned : plan.rows) {
     if (!planned.samples) continue;
-    const Sequence& sequence = *sequences.at(planned.sequence);
+    const EngineSequence& sequence = *sequences.at(planned.sequence);
     const SampleRow row =
         sequence.sampler->row(sequence.tokens, sequence.num_prompt_tokens, sequence.seat, bias);
     step.max_logprobs = std::max(step.max_logprobs, row.num_logprobs);

@@ -48,7 +48,7 @@ class ModelRunner {
   void capture_graphs(const Decoder::Progress& progress);
   // Fills the sequence's rows of the count and mask tables, where its sampler needs them. Before
   // its first sample.
-  void prepare_seat(const Sequence& sequence);
+  void prepare_seat(const EngineSequence& sequence);
   // Enqueues swaps, the forward pass, updates of peak attention and sampling. One more step may be
   // launched before this one is collected: a token id of -1 - i then means sample i of the step
   // before. Returns the ticket for collect().

@@ -16,7 +16,7 @@ void add_logprobs(const StepSamples& samples, size_t index, int32_t wanted, Requ
 }
 
 // Adds the token's text; true when a stop string was met.
-bool add_text(Sequence& sequence, int32_t token, bool stops_allowed, RequestOutput& output) {
+bool add_text(EngineSequence& sequence, int32_t token, bool stops_allowed, RequestOutput& output) {
   if (!sequence.decoder) return false;
   if (!sequence.stops) {
     output.new_text += sequence.decoder->push(token);
@@ -26,7 +26,7 @@ bool add_text(Sequence& sequence, int32_t token, bool stops_allowed, RequestOutp
   return met && stops_allowed;
 }
 
-void end_text(Sequence& sequence, RequestOutput& output) {
+void end_text(EngineSequence& sequence, RequestOutput& output) {
   if (!sequence.decoder) return;
   const std::string rest = sequence.decoder->finish();
   if (!sequence.stops) {
@@ -39,7 +39,7 @@ void end_text(Sequence& sequence, RequestOutput& output) {
 
 }  // namespace
 
-void begin_output(const Sequence& sequence, RequestOutput& output) {
+void begin_output(const EngineSequence& sequence, RequestOutput& output) {
   output.request_id = sequence.request->id;
   output.index = sequence.index;
   output.new_token_ids.clear();
@@ -53,7 +53,7 @@ void begin_output(const Sequence& sequence, RequestOutput& output) {
   output.num_cached_tokens = sequence.num_cached_tokens;
 }
 
-void deliver_sample(Sequence& sequence,
+void deliver_sample(EngineSequence& sequence,
                     const StepSamples& samples,
                     size_t index,
                     RequestOutput& output) {

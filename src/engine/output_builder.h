@@ -9,12 +9,12 @@ namespace zipage {
 // Puts sample `index` in the place that the sequence holds for it and fills `output` (which is
 // reused: nothing of an earlier call remains). output.finished() says whether the sequence has
 // ended.
-void deliver_sample(Sequence& sequence,
+void deliver_sample(EngineSequence& sequence,
                     const StepSamples& samples,
                     size_t index,
                     RequestOutput& output);
 
 // Empties `output` and writes the sequence's identity: for ends without a token.
-void begin_output(const Sequence& sequence, RequestOutput& output);
+void begin_output(const EngineSequence& sequence, RequestOutput& output);
 
 }  // namespace zipage

@@ -23,7 +23,7 @@ struct RequestState {
 };
 
 // Thread: the engine's.
-struct Sequence {
+struct EngineSequence {
   SequenceId id = 0;
   RequestState* request = nullptr;
   int32_t index = 0;  // < sampling.n
