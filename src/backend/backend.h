@@ -1,6 +1,7 @@
-// The narrow interface between the engine and a device. One object a device; every op takes its stream. An op only enqueues:
-// it is done when the stream, or an event recorded after it, says so (a CPU's main stream runs at once).
-// Errors: Error for bad arguments and exhausted memory at start; an op that fails later surfaces at synchronize() or query().
+// The narrow interface between the engine and a device. One object a device; every op takes its
+// stream. An op only enqueues: it is done when the stream, or an event recorded after it, says so
+// (a CPU's main stream runs at once). Errors: Error for bad arguments and exhausted memory at
+// start; an op that fails later surfaces at synchronize() or query().
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,9 @@ class Buffer {
   }
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   template <typename T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   size_t bytes() const { return bytes_; }
 
  private:
@@ -84,18 +87,19 @@ class LinearWeight {
 };
 
 struct DeviceInfo {
-  std::string name;         // "AMD EPYC, avx2, 2 threads", "NVIDIA H200"
-  std::string kind;         // "cpu" | "cuda"
-  size_t total_bytes = 0;   // memory
+  std::string name;        // "AMD EPYC, avx2, 2 threads", "NVIDIA H200"
+  std::string kind;        // "cpu" | "cuda"
+  size_t total_bytes = 0;  // memory
   size_t free_bytes = 0;
   bool supports_graphs = false;
 };
 
 struct BackendOptions {
   int32_t device_index = 0;
-  int32_t num_threads = 0;  // CPU; 0: all cores
-  std::string isa;          // CPU: scalar | avx2 | avx512 | amx; empty: the best
-  DType dtype = DType::kF32;  // arithmetic of the layers: kF32, or kBF16 (a CPU may then round the inputs of products)
+  int32_t num_threads = 0;    // CPU; 0: all cores
+  std::string isa;            // CPU: scalar | avx2 | avx512 | amx; empty: the best
+  DType dtype = DType::kF32;  // arithmetic of the layers: kF32, or kBF16 (a CPU may then round the
+                              // inputs of products)
 };
 
 class Backend {
@@ -116,22 +120,24 @@ class Backend {
   virtual void begin_capture(Stream& stream) = 0;
   virtual std::unique_ptr<Graph> end_capture(Stream& stream) = 0;
 
-  // Weights: the parts are stacked along the output (q, k, v; gate, up). `bias` may be empty, or one a part.
+  // Weights: the parts are stacked along the output (q, k, v; gate, up). `bias` may be empty, or
+  // one a part.
   virtual std::unique_ptr<LinearWeight> make_linear(std::span<const HostTensor> parts,
                                                     std::span<const HostTensor> bias) = 0;
 
   // Largest workspaces for the given limits, in bytes.
   struct Limits {
-    int32_t max_tokens;   // a step
+    int32_t max_tokens;  // a step
     int32_t max_rows;
-    int32_t max_kv_len;   // entries
+    int32_t max_kv_len;  // entries
     int32_t num_q_heads, num_kv_heads, head_dim, block_size, window_size;
     int32_t vocab;
     int32_t max_jobs, layer_stride, score_capacity;  // compression
   };
   virtual size_t attention_workspace_bytes(const Limits& limits) const = 0;
   virtual size_t sample_workspace_bytes(const Limits& limits) const = 0;
-  virtual size_t compression_workspace_bytes(const Limits& limits, const CompressionOptions& options) const = 0;
+  virtual size_t compression_workspace_bytes(const Limits& limits,
+                                             const CompressionOptions& options) const = 0;
 
   virtual void embed(const EmbedArgs&, Stream&) = 0;
   virtual void rms_norm(const RmsNormArgs&, Stream&) = 0;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>

@@ -8,7 +8,8 @@
 namespace zipage {
 namespace {
 
-// About 50 us: longer than the gap between two ops of a step, shorter than what a user would notice.
+// About 50 us: longer than the gap between two ops of a step, shorter than what a user would
+// notice.
 constexpr int kSpins = 4000;
 
 inline void pause_cpu() {
@@ -65,7 +66,9 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void ThreadPool::parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+void ThreadPool::parallel_for(int64_t count,
+                              int64_t grain,
+                              FunctionRef<void(int64_t, int64_t)> body) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
   if (count <= grain || workers_.empty()) {

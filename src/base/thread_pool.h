@@ -1,4 +1,5 @@
-// A small pool for data-parallel loops of a few microseconds and up. Workers spin briefly, then sleep.
+// A small pool for data-parallel loops of a few microseconds and up. Workers spin briefly, then
+// sleep.
 #pragma once
 
 #include <atomic>
@@ -24,13 +25,15 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(thread) once on each of the num_threads() threads, 0 being the caller, and returns when
-  // all are done. The first exception is rethrown.
+  // Calls body(thread) once on each of the num_threads() threads, 0 being the caller, and returns
+  // when all are done. The first exception is rethrown.
   void run(FunctionRef<void(int thread)> body);
 
   // Calls body(begin, end) over pieces of [0, count) of at most `grain`, taken as threads are free.
   // Results must not depend on which thread takes a piece.
-  void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
+  void parallel_for(int64_t count,
+                    int64_t grain,
+                    FunctionRef<void(int64_t begin, int64_t end)> body);
 
  private:
   void work(int thread);

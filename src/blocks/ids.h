@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/strong_id.h"
 #include "zipage/options.h"
+
+#include "base/strong_id.h"
 
 namespace zipage {
 
@@ -19,10 +20,11 @@ struct CompressJob {
   uint64_t job_id = 0;  // unique; the order of jobs of a sequence
   SlotId slot;
   KvPolicy policy = KvPolicy::kPeak;
-  int32_t length = 0;           // n: entries stored
-  int32_t keep = 0;             // k
-  int32_t history = 0;          // entries kept by the last compression; 0: this is the first
-  int32_t position_offset = 0;  // tokens evicted so far: entries >= history have position slot + offset
+  int32_t length = 0;   // n: entries stored
+  int32_t keep = 0;     // k
+  int32_t history = 0;  // entries kept by the last compression; 0: this is the first
+  int32_t position_offset =
+      0;  // tokens evicted so far: entries >= history have position slot + offset
   int32_t prompt_length = 0;    // tokens
   int32_t max_blocks = 0;       // N_max of the sequence
   std::vector<BlockId> source;  // the whole table

@@ -1,13 +1,16 @@
-// Decides which sequences compute what in a step (method.md 1, 4, 5). Pure: no tensor, no backend, no clock of its own.
+// Decides which sequences compute what in a step (method.md 1, 4, 5). Pure: no tensor, no backend,
+// no clock of its own.
 //
 //   plan()    -> StepPlan          rows to compute; valid until the next plan()
-//   commit()  -> compressions      after the rows were computed: appends tokens, finishes, publishes prompt blocks, triggers
-//   compression_done()             a job's blocks are in place (or it failed)
+//   commit()  -> compressions      after the rows were computed: appends tokens, finishes,
+//   publishes prompt blocks, triggers compression_done()             a job's blocks are in place
+//   (or it failed)
 //
-// A sequence in compression takes no part in plans until compression_done(). Several plans may be in flight when every
-// sequence is in one of them at most (plan() leaves out those in flight). Every plan is committed, the empty one too: a
-// compression that had to wait for target blocks is returned by the next commit(). When plan() is empty and commit()
-// returns nothing, only a compression in flight, or a new sequence, can change that. Thread: the engine's.
+// A sequence in compression takes no part in plans until compression_done(). Several plans may be
+// in flight when every sequence is in one of them at most (plan() leaves out those in flight).
+// Every plan is committed, the empty one too: a compression that had to wait for target blocks is
+// returned by the next commit(). When plan() is empty and commit() returns nothing, only a
+// compression in flight, or a new sequence, can change that. Thread: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +19,47 @@
 #include <string>
 #include <vector>
 
-#include "blocks/ids.h"
-#include "schedule/step_plan.h"
 #include "zipage/options.h"
 #include "zipage/status.h"
+
+#include "blocks/ids.h"
+#include "schedule/step_plan.h"
 
 namespace zipage {
 
 struct SchedulerOptions {
   Scheduling scheduling = Scheduling::kHybrid;
-  int32_t num_blocks = 0;          // N_total
-  int32_t block_size = 256;        // b
-  int32_t max_query_slots = 0;     // M
+  int32_t num_blocks = 0;       // N_total
+  int32_t block_size = 256;     // b
+  int32_t max_query_slots = 0;  // M
   int32_t max_num_seqs = 256;
   int32_t max_num_batched_tokens = 2048;
   int64_t max_model_len = 0;
-  int32_t max_blocks_per_seq = 0;  // largest N_max a request may ask for: sizes of a slot; 0: only full KV
-  int32_t num_host_blocks = 0;     // swap space
+  int32_t max_blocks_per_seq =
+      0;  // largest N_max a request may ask for: sizes of a slot; 0: only full KV
+  int32_t num_host_blocks = 0;  // swap space
   bool enable_prefix_caching = true;
-  bool watermark = true;           // admission looks ahead; false: whatever fits now comes in (measurements, tests)
+  bool watermark =
+      true;  // admission looks ahead; false: whatever fits now comes in (measurements, tests)
   CompressionOptions compression;  // resolved; defaults of sequences
 };
 
 struct SequenceSpec {
   SequenceId id = 0;
-  std::vector<int32_t> prompt;      // token ids, for prefix hashes
-  int64_t max_new_tokens = 0;       // the caller finishes the sequence by then; <= 0: up to max_model_len
+  std::vector<int32_t> prompt;  // token ids, for prefix hashes
+  int64_t max_new_tokens =
+      0;  // the caller finishes the sequence by then; <= 0: up to max_model_len
   int64_t kv_budget = kFullKv;
   KvPolicy kv_policy = KvPolicy::kPeak;
-  int32_t priority = 0;             // smaller first; then arrival
+  int32_t priority = 0;                // smaller first; then arrival
   std::vector<std::string> hash_keys;  // salt, later a LoRA id
 };
 
 // What became of one row.
 struct RowResult {
-  bool sampled = false;          // a token was appended to the sequence
-  int32_t token = 0;             // that token
-  bool finished = false;         // stop condition met: the sequence leaves
+  bool sampled = false;   // a token was appended to the sequence
+  int32_t token = 0;      // that token
+  bool finished = false;  // stop condition met: the sequence leaves
 };
 
 enum class SequenceState { kWaiting, kRunning, kCompressing, kSwapped };
@@ -71,22 +78,25 @@ class Scheduler {
   static std::unique_ptr<Scheduler> create(const SchedulerOptions& options);
   virtual ~Scheduler() = default;
 
-  // Why the sequence could never run (prompt too long, pool too small, protection above the budget), or ok.
+  // Why the sequence could never run (prompt too long, pool too small, protection above the
+  // budget), or ok.
   virtual Status can_ever_run(const SequenceSpec& spec) const = 0;
   virtual void add(SequenceSpec spec) = 0;
-  // Takes a sequence out at any moment, also while it is in a plan in flight or in compression: its blocks return when
-  // those are over. Unknown ids are ignored.
+  // Takes a sequence out at any moment, also while it is in a plan in flight or in compression: its
+  // blocks return when those are over. Unknown ids are ignored.
   virtual void abort(SequenceId id) = 0;
 
   virtual const StepPlan& plan() = 0;
   // results[i] belongs to plan.rows[i]. Returns the compressions to launch now.
-  virtual std::vector<CompressJob> commit(const StepPlan& plan, std::span<const RowResult> results) = 0;
-  // ok: the table becomes the targets, the other blocks return to the pool. Otherwise the sequence is dropped; telling
-  // its owner is the caller's part.
+  virtual std::vector<CompressJob> commit(const StepPlan& plan,
+                                          std::span<const RowResult> results) = 0;
+  // ok: the table becomes the targets, the other blocks return to the pool. Otherwise the sequence
+  // is dropped; telling its owner is the caller's part.
   virtual void compression_done(const CompressJob& job, bool ok) = 0;
 
   virtual bool has_unfinished() const = 0;
-  virtual int64_t cached_tokens(SequenceId id) const = 0;  // prompt tokens taken from the prefix cache at admission
+  virtual int64_t cached_tokens(
+      SequenceId id) const = 0;  // prompt tokens taken from the prefix cache at admission
   virtual void reset_prefix_cache() = 0;
   virtual SchedulerStats stats() const = 0;
   // For tests: preempts a running sequence as if a block could not be had. False if it cannot be.

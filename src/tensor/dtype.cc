@@ -13,22 +13,38 @@ struct Traits {
 
 Traits traits(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return {"f32", 1, 4};
-    case DType::kF16: return {"f16", 1, 2};
-    case DType::kBF16: return {"bf16", 1, 2};
-    case DType::kF8E4M3: return {"f8_e4m3", 1, 1};
-    case DType::kI8: return {"i8", 1, 1};
-    case DType::kI32: return {"i32", 1, 4};
-    case DType::kI64: return {"i64", 1, 8};
-    case DType::kU8: return {"u8", 1, 1};
-    case DType::kQ8_0: return {"q8_0", 32, 34};
-    case DType::kQ4_0: return {"q4_0", 32, 18};
-    case DType::kQ4_1: return {"q4_1", 32, 20};
-    case DType::kQ5_0: return {"q5_0", 32, 22};
-    case DType::kQ5_1: return {"q5_1", 32, 24};
-    case DType::kQ4_K: return {"q4_k", 256, 144};
-    case DType::kQ5_K: return {"q5_k", 256, 176};
-    case DType::kQ6_K: return {"q6_k", 256, 210};
+    case DType::kF32:
+      return {"f32", 1, 4};
+    case DType::kF16:
+      return {"f16", 1, 2};
+    case DType::kBF16:
+      return {"bf16", 1, 2};
+    case DType::kF8E4M3:
+      return {"f8_e4m3", 1, 1};
+    case DType::kI8:
+      return {"i8", 1, 1};
+    case DType::kI32:
+      return {"i32", 1, 4};
+    case DType::kI64:
+      return {"i64", 1, 8};
+    case DType::kU8:
+      return {"u8", 1, 1};
+    case DType::kQ8_0:
+      return {"q8_0", 32, 34};
+    case DType::kQ4_0:
+      return {"q4_0", 32, 18};
+    case DType::kQ4_1:
+      return {"q4_1", 32, 20};
+    case DType::kQ5_0:
+      return {"q5_0", 32, 22};
+    case DType::kQ5_1:
+      return {"q5_1", 32, 24};
+    case DType::kQ4_K:
+      return {"q4_k", 256, 144};
+    case DType::kQ5_K:
+      return {"q5_k", 256, 176};
+    case DType::kQ6_K:
+      return {"q6_k", 256, 210};
   }
   check_failed(__FILE__, __LINE__, "unknown dtype");
 }

@@ -8,14 +8,29 @@ namespace zipage {
 
 // Packed types (kQ*) are GGUF's: blocks of several elements, see weights/gguf.h.
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kF8E4M3, kI8, kI32, kI64, kU8,
-  kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kI8,
+  kI32,
+  kI64,
+  kU8,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
 };
 
 const char* to_string(DType dtype);          // "f32", "bf16", "q4_0", ...
 bool is_packed(DType dtype);                 // true for kQ*
 int64_t packed_block_elements(DType dtype);  // elements a packed block holds; 1 for plain types
-int64_t packed_block_bytes(DType dtype);     // bytes of a packed block; the element's size for plain types
+int64_t packed_block_bytes(
+    DType dtype);  // bytes of a packed block; the element's size for plain types
 // Bytes of `count` elements; count is a multiple of packed_block_elements.
 int64_t dtype_bytes(DType dtype, int64_t count);
 

@@ -26,18 +26,25 @@ float element_as_f32(const HostTensor& tensor, int64_t index) {
   uint16_t half;
   float value;
   switch (tensor.dtype) {
-    case DType::kF32: std::memcpy(&value, at, sizeof value); return value;
-    case DType::kBF16: std::memcpy(&half, at, sizeof half); return bf16_to_f32(half);
-    case DType::kF16: std::memcpy(&half, at, sizeof half); return f16_to_f32(half);
+    case DType::kF32:
+      std::memcpy(&value, at, sizeof value);
+      return value;
+    case DType::kBF16:
+      std::memcpy(&half, at, sizeof half);
+      return bf16_to_f32(half);
+    case DType::kF16:
+      std::memcpy(&half, at, sizeof half);
+      return f16_to_f32(half);
     default:
-      fail(StatusCode::kUnimplemented, "tensor '{}': type {} is not a plain float type", tensor.name,
-           to_string(tensor.dtype));
+      fail(StatusCode::kUnimplemented, "tensor '{}': type {} is not a plain float type",
+           tensor.name, to_string(tensor.dtype));
   }
 }
 
 std::vector<float> to_f32(const HostTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(num_elements(tensor.shape)));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = element_as_f32(tensor, static_cast<int64_t>(i));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = element_as_f32(tensor, static_cast<int64_t>(i));
   return values;
 }
 

@@ -32,8 +32,8 @@ class WeightSource {
   // shapes.
   const HostTensor& get(std::string_view name, const Shape& expected_shape) const;
 
-  // The tensor's bytes are not needed soon: the system may take back the memory they sit in. They can
-  // still be read.
+  // The tensor's bytes are not needed soon: the system may take back the memory they sit in. They
+  // can still be read.
   virtual void release(const HostTensor& tensor) const = 0;
 
   std::vector<std::string> names() const;  // sorted

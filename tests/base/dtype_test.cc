@@ -1,8 +1,7 @@
 #include "tensor/dtype.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <limits>
 
 namespace zipage {
@@ -21,7 +20,7 @@ TEST(DTypeTest, HalfRoundTripsForEveryBitPattern) {
 }
 
 TEST(DTypeTest, HalfRoundsToNearestEven) {
-  EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), f32_to_f16(1.0f));               // tie to even
+  EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), f32_to_f16(1.0f));                // tie to even
   EXPECT_EQ(f32_to_f16(1.0f + 3 * 0x1p-11f), f32_to_f16(1.0f + 0x1p-9f));  // tie to even, upwards
   EXPECT_EQ(f32_to_f16(65519.0f), 0x7bff);
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7c00);

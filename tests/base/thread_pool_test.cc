@@ -1,8 +1,7 @@
 #include "base/thread_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
+#include <gtest/gtest.h>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -31,7 +30,8 @@ TEST_P(ThreadPoolTest, AnExceptionReachesTheCallerAndThePoolGoesOn) {
   ThreadPool pool(GetParam());
   EXPECT_THROW(pool.run([](int thread) {
     if (thread == 0) throw std::runtime_error("x");
-  }), std::runtime_error);
+  }),
+               std::runtime_error);
   std::atomic<int> calls{0};
   pool.run([&](int) { calls++; });
   EXPECT_EQ(calls.load(), GetParam());

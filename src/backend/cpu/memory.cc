@@ -57,7 +57,8 @@ Buffer allocate_pages(size_t bytes, size_t free_bytes) {
   begin += head;
   if (kHugePage - head > 0) munmap(begin + length, kHugePage - head);
   madvise(begin, length, MADV_HUGEPAGE);
-  // Pages come with their first touch: tables sized for the worst case cost nothing until they are used.
+  // Pages come with their first touch: tables sized for the worst case cost nothing until they are
+  // used.
   return Buffer(begin, bytes, [length](void* data) { munmap(data, length); });
 }
 

@@ -1,4 +1,5 @@
-// The compiler's vector intrinsics, without the warnings of GCC 12 about its own header (its bug 105593).
+// The compiler's vector intrinsics, without the warnings of GCC 12 about its own header (its bug
+// 105593).
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -1,11 +1,13 @@
-// Contract of the sampler. Order of operations as in vLLM: allowed tokens and bias, bad words, penalties, then greedy, or
-// temperature, min-p, top-k, top-p, typical-p and one draw. log-probabilities are of the raw logits.
+// Contract of the sampler. Order of operations as in vLLM: allowed tokens and bias, bad words,
+// penalties, then greedy, or temperature, min-p, top-k, top-p, typical-p and one draw.
+// log-probabilities are of the raw logits.
 //
-// NaN logits count as -inf, +inf as the largest finite number; when every token is forbidden the lowest id is taken.
-// Tokens are ordered by logit, falling, equals by rising id. min-p drops p < min_p * max(p); top-k keeps the equals of the
-// k-th; top-p keeps the shortest prefix of the order whose probability, after the filters before it, is at least top_p;
-// typical-p the same in the order of |-log p - entropy|, equals of the last included. The draw is the lowest id at which
-// the sum of the kept probabilities, in the order of ids, passes philox_uniform(seed, step).
+// NaN logits count as -inf, +inf as the largest finite number; when every token is forbidden the
+// lowest id is taken. Tokens are ordered by logit, falling, equals by rising id. min-p drops p <
+// min_p * max(p); top-k keeps the equals of the k-th; top-p keeps the shortest prefix of the order
+// whose probability, after the filters before it, is at least top_p; typical-p the same in the
+// order of |-log p - entropy|, equals of the last included. The draw is the lowest id at which the
+// sum of the kept probabilities, in the order of ids, passes philox_uniform(seed, step).
 #pragma once
 
 #include <cstdint>
@@ -22,33 +24,34 @@ struct SampleRow {
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  uint64_t seed = 0;     // draw = Philox4x32-10(key = seed, counter = step): see sampling/philox.h
-  uint64_t step = 0;     // index of the output token
-  int32_t num_logprobs = -1;   // -1: none; 0: of the sampled token; n: and the n best
-  int32_t bias_begin = 0;      // into bias_ids / bias_values
+  uint64_t seed = 0;  // draw = Philox4x32-10(key = seed, counter = step): see sampling/philox.h
+  uint64_t step = 0;  // index of the output token
+  int32_t num_logprobs = -1;  // -1: none; 0: of the sampled token; n: and the n best
+  int32_t bias_begin = 0;     // into bias_ids / bias_values
   int32_t bias_count = 0;
-  int32_t count_slot = -1;     // row of token_counts; -1: no penalties
-  int32_t mask_slot = -1;      // row of allowed_masks; -1: every token
+  int32_t count_slot = -1;  // row of token_counts; -1: no penalties
+  int32_t mask_slot = -1;   // row of allowed_masks; -1: every token
 };
 
 struct SampleArgs {
   const float* logits;  // [num_rows, vocab]; may be overwritten
   int32_t num_rows;
   int32_t vocab;
-  const SampleRow* rows;        // [num_rows]
-  const int32_t* bias_ids;      // ids to add to; -inf forbids
+  const SampleRow* rows;    // [num_rows]
+  const int32_t* bias_ids;  // ids to add to; -inf forbids
   const float* bias_values;
-  uint32_t* token_counts;       // [slots, vocab] in/out: low 31 bits: times in the output; top bit: in the prompt. The sampled
-                                // token of a row with a count slot is counted
+  uint32_t* token_counts;  // [slots, vocab] in/out: low 31 bits: times in the output; top bit: in
+                           // the prompt. The sampled token of a row with a count slot is counted
   const uint32_t* allowed_masks;  // [slots, ceil(vocab / 32)] bits
-  int32_t max_logprobs;         // row length of the top arrays; 0: none
-  int32_t* tokens;              // out [num_rows]
-  float* token_logprobs;        // out [num_rows] or null
-  int32_t* token_ranks;         // out [num_rows] or null: 1 is the most likely
-  // Rows without logprobs leave their places in these alone; places behind a row's n hold id -1 and -inf.
-  int32_t* top_ids;             // out [num_rows, max_logprobs] or null, best first
-  float* top_logprobs;          // out, same shape
-  void* workspace;              // Backend::sample_workspace_bytes()
+  int32_t max_logprobs;           // row length of the top arrays; 0: none
+  int32_t* tokens;                // out [num_rows]
+  float* token_logprobs;          // out [num_rows] or null
+  int32_t* token_ranks;           // out [num_rows] or null: 1 is the most likely
+  // Rows without logprobs leave their places in these alone; places behind a row's n hold id -1 and
+  // -inf.
+  int32_t* top_ids;     // out [num_rows, max_logprobs] or null, best first
+  float* top_logprobs;  // out, same shape
+  void* workspace;      // Backend::sample_workspace_bytes()
 };
 
 }  // namespace zipage

@@ -8,8 +8,9 @@
 
 namespace zipage {
 
-// `device`: auto | cpu | cuda. auto takes a GPU that works and falls back to the CPU. Throws kUnavailable with the
-// reason when cuda is asked for and cannot be had, kInvalidArgument for another word.
+// `device`: auto | cpu | cuda. auto takes a GPU that works and falls back to the CPU. Throws
+// kUnavailable with the reason when cuda is asked for and cannot be had, kInvalidArgument for
+// another word.
 std::unique_ptr<Backend> create_backend(const std::string& device, const BackendOptions& options);
 
 }  // namespace zipage
