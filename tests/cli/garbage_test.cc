@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <string>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 namespace zipage::cli {
@@ -98,7 +99,7 @@ TEST(GarbageTest, Flags) {
 class BrokenFilesTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / "zipage_broken";
+    folder_ = fs::path(testing::TempDir()) / ("zipage_broken_" + std::to_string(getpid()));
     fs::remove_all(folder_);
     fs::copy(kModel, folder_, fs::copy_options::recursive);
   }

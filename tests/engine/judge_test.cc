@@ -1,5 +1,6 @@
 // Hugging Face transformers as judge: the same greedy tokens and log-probabilities in f32.
 #include <cstdlib>
+#include <unistd.h>
 
 #include "engine/engine_fixture.h"
 
@@ -24,7 +25,7 @@ TEST(JudgeTest, TwentyProblemsHaveTheTokensAndLogprobsOfTransformers) {
                     {"tokens", boost::json::value_from(result[i].tokens)},
                     {"logprobs", boost::json::value_from(result[i].logprobs)}});
   }
-  const std::string folder = testing::TempDir();
+  const std::string folder = testing::TempDir() + std::to_string(getpid()) + "_";
   std::ofstream(folder + "zipage_answers.json") << boost::json::serialize(rows);
   const char* python = std::getenv("ZIPAGE_PYTHON");
   const std::string command = std::string(python != nullptr ? python : "python3") + " " +
