@@ -43,8 +43,25 @@ class Form : public Normalizer {
  public:
   explicit Form(UnicodeForm form) : form_(form) {}
   bool leaves(std::string_view text) const override { return is_ascii(text); }
+  // ASCII never changes, nor does it join what stands before it; what follows may join it (a letter
+  // and its accent). So only the other runs are mapped, each with the character in front of it.
   void apply(std::string& text) const override {
-    if (is_ascii(text)) return;
+    std::string out;
+    out.reserve(text.size() + 16);
+    for (size_t i = 0; i < text.size();) {
+      size_t end = i;
+      while (end < text.size() && static_cast<uint8_t>(text[end]) < 0x80) ++end;
+      const size_t run = end == text.size() || end == i ? end : end - 1;
+      out.append(text, i, run - i);
+      while (end < text.size() && static_cast<uint8_t>(text[end]) >= 0x80) ++end;
+      if (end > run) map(std::string_view(text).substr(run, end - run), out);
+      i = end;
+    }
+    text = std::move(out);
+  }
+
+ private:
+  void map(std::string_view text, std::string& out) const {
     int options = UTF8PROC_STABLE;
     switch (form_) {
       case UnicodeForm::kNfc:
@@ -66,13 +83,10 @@ class Form : public Normalizer {
                      static_cast<utf8proc_ssize_t>(text.size()), &mapped,
                      static_cast<utf8proc_option_t>(options));
     const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-    if (length < 0) {
-      fail_invalid("cannot normalize the text: {}", utf8proc_errmsg(length));
-    }
-    text.assign(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
+    if (length < 0) fail_invalid("cannot normalize the text: {}", utf8proc_errmsg(length));
+    out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
   }
 
- private:
   UnicodeForm form_;
 };
 
