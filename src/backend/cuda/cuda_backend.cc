@@ -34,6 +34,14 @@ CudaContext open_device(int32_t index) {
   context.compute_capability = properties.major * 10 + properties.minor;
   context.l2_bytes = static_cast<size_t>(properties.l2CacheSize);
   context.max_shared_bytes = properties.sharedMemPerBlockOptin;
+  if (context.is_hopper()) {
+    cudaDriverEntryPointQueryResult found{};
+    ZIPAGE_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &context.encode_tensor_map, 12000, cudaEnableDefault, &found));
+    if (found != cudaDriverEntryPointSuccess) {
+      fail(StatusCode::kUnavailable, "device 'cuda': the driver has no cuTensorMapEncodeTiled");
+    }
+  }
   return context;
 }
 

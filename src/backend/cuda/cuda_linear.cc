@@ -63,7 +63,7 @@ struct CudaLinear::Product {
     const auto& weight = static_cast<const CudaLinearWeight&>(*args.weight);
     return cublasLtMatmul(handle, &operation, &one, weight.data(), &w, args.x, &x, &zero, args.out,
                           &out, args.out, &out, &algorithm, stream.workspace(),
-                          stream.workspace_bytes(), stream.handle());
+                          std::min(stream.workspace_bytes(), kCublasBytes), stream.handle());
   }
 };
 
@@ -79,7 +79,7 @@ cublasLtMatmulAlgo_t CudaLinear::choose(const Product& product, CudaStream& stre
   constexpr int kProposals = 8;
   cublasLtMatmulPreferenceOpaque_t preference;
   ZIPAGE_CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
-  const size_t workspace_bytes = stream.workspace_bytes();
+  const size_t workspace_bytes = std::min(stream.workspace_bytes(), kCublasBytes);
   ZIPAGE_CUBLAS_CHECK(
       cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                            &workspace_bytes, sizeof workspace_bytes));
@@ -139,6 +139,27 @@ void CudaLinear::run_cublas(const LinearArgs& args, CudaStream& stream) {
   ZIPAGE_CUBLAS_CHECK(product.run(handle_, algorithm, stream));
 }
 
+bool CudaLinear::run_stream(const LinearArgs& args, int32_t cluster, CudaStream& stream) {
+  if (stream.workspace_bytes() < kWorkspaceBytes || args.num_tokens > kMaxStreamTokens)
+    return false;
+  const auto& weight = static_cast<const CudaLinearWeight&>(*args.weight);
+  const GemmStreamArgs stream_args{weight.data(),
+                                   args.x,
+                                   weight.bias(),
+                                   args.out,
+                                   args.out_dtype,
+                                   args.num_tokens,
+                                   weight.out_features(),
+                                   weight.in_features(),
+                                   static_cast<std::byte*>(stream.workspace()) + kCublasBytes,
+                                   kWorkspaceBytes - kCublasBytes,
+                                   cluster,
+                                   true};
+  if (!gemm_stream_takes(stream_args, context_)) return false;
+  launch_gemm_stream(stream_args, context_, stream.handle());
+  return true;
+}
+
 void CudaLinear::run(const LinearArgs& args, CudaStream& stream) {
   const auto& weight = static_cast<const CudaLinearWeight&>(*args.weight);
   ZIPAGE_CHECK_EQ(static_cast<int>(args.dtype), static_cast<int>(dtype_));
@@ -150,6 +171,7 @@ void CudaLinear::run(const LinearArgs& args, CudaStream& stream) {
                     context_, stream.handle());
     return;
   }
+  if (run_stream(args, args.num_tokens > 64 ? 2 : 1, stream)) return;
   run_cublas(args, stream);
   if (weight.bias() != nullptr) {
     launch_add_bias(

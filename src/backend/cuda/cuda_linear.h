@@ -46,8 +46,10 @@ class CudaLinearWeight final : public LinearWeight {
 
 class CudaLinear {
  public:
-  // Of each stream that may run linear(): cuBLASLt's and the split products' own.
+  // Of each stream that may run linear(): the first half is cuBLASLt's, the second that of the own
+  // kernel.
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+  static constexpr size_t kCublasBytes = kWorkspaceBytes / 2;
 
   CudaLinear(const CudaContext& context, DType dtype);
   ~CudaLinear();
@@ -59,6 +61,9 @@ class CudaLinear {
   void run(const LinearArgs& args, CudaStream& stream);
   // The same through cuBLASLt whatever the number of rows: what benches compare with.
   void run_cublas(const LinearArgs& args, CudaStream& stream);
+  // The same through the own kernel for few tokens, `cluster` blocks sharing token tiles. False
+  // where it cannot.
+  bool run_stream(const LinearArgs& args, int32_t cluster, CudaStream& stream);
 
  private:
   // out, in, tokens rounded up to a bucket, f32 output, workspace there

@@ -19,4 +19,26 @@ struct GemmF32Args {
 };
 void launch_gemm_f32(const GemmF32Args& args, const CudaContext& context, cudaStream_t stream);
 
+// The same in bf16 with f32 sums for up to kMaxStreamTokens tokens on Hopper; in_features a
+// multiple of 8.
+inline constexpr int32_t kMaxStreamTokens = 192;
+struct GemmStreamArgs {
+  const void* w;      // [out_features, in_features] bf16
+  const void* x;      // [T, in_features] bf16
+  const float* bias;  // [out_features] or null
+  void* out;          // [T, out_features] of out_dtype
+  DType out_dtype;    // kBF16 or kF32
+  int32_t num_tokens;
+  int64_t out_features;
+  int64_t in_features;
+  void* workspace;  // its first 4,096 bytes are 0 between launches
+  size_t workspace_bytes;
+  int32_t cluster;   // blocks that share token tiles: 1 or 2
+  bool early_start;  // may start before the kernel ahead of it in the stream has finished
+};
+bool gemm_stream_takes(const GemmStreamArgs& args, const CudaContext& context);
+void launch_gemm_stream(const GemmStreamArgs& args,
+                        const CudaContext& context,
+                        cudaStream_t stream);
+
 }  // namespace zipage

@@ -1,0 +1,595 @@
+// Paged attention of rows with one token (decode), bf16: the time is that of reading K and V once.
+//
+// Units of work are tiles of kTile entries of one (row, KV head), numbered row by row, head by
+// head, in order. Every warp of a persistent grid takes an equal, contiguous run of units and
+// streams their K and V through its own stages of shared memory: no warp waits for another. A (row,
+// head) whose units lie in one run is finished there; pieces of the others go to the workspace and
+// combine_kernel adds them in order. Grid and block are the same whatever the lengths are.
+//
+// Tensor cores: entries are the 16 rows of a tile, the group's queries (at most 8) its 8 columns.
+// S^T = K Q^T, and O^T += V^T P^T, so that a thread's columns are the same two queries in both.
+#include "backend/cuda/kernels/async_copy.cuh"
+#include "backend/cuda/kernels/attention.h"
+#include "backend/cuda/kernels/attention_decode.h"
+#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/mma.cuh"
+#include "backend/cuda/tensor_map.h"
+
+namespace zipage {
+
+namespace {
+
+constexpr int kMaxGroup = 8;
+constexpr float kLog2e = 1.4426950408889634f;
+
+struct DecodeParams {
+  const bf16* q;  // [T, num_q_heads, head_dim]
+  const bf16* k;  // pages of the layer
+  const bf16* v;
+  bf16* out;  // [T, num_q_heads, head_dim]
+  const int32_t* row_begin;
+  const int32_t* kv_lens;
+  const int32_t* block_tables;
+  int32_t* prefix;   // [num_rows + 1] units before each row: workspace, for combine_kernel
+  float* partials;   // [workers, 2, group * (head_dim + 2)]
+  float scale_log2;  // scale * log2(e)
+  int32_t num_rows;
+  int32_t block_table_stride;
+  int32_t block_size;
+  int32_t num_kv_heads;
+  int32_t group;  // queries of a KV head
+};
+
+// A place in the list of units.
+struct Cursor {
+  int row;
+  int head;
+  int tile;
+  int row_tiles;  // of this row
+  // To the next unit; rows without units are skipped. `prefix` is the list's, in shared memory.
+  __device__ void advance(const int32_t* prefix, int num_rows, int num_kv_heads) {
+    if (++tile < row_tiles) return;
+    tile = 0;
+    if (++head < num_kv_heads) return;
+    head = 0;
+    do {
+      ++row;
+    } while (row < num_rows && prefix[row + 1] == prefix[row]);
+    row_tiles = row < num_rows ? (prefix[row + 1] - prefix[row]) / num_kv_heads : 0;
+  }
+};
+
+__device__ Cursor find_unit(const int32_t* prefix, int num_rows, int num_kv_heads, int unit) {
+  int low = 0;
+  int high = num_rows;  // prefix[low] <= unit < prefix[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (prefix[middle] <= unit) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const int row_tiles = (prefix[low + 1] - prefix[low]) / num_kv_heads;
+  const int within = unit - prefix[low];
+  return {low, within / row_tiles, within % row_tiles, row_tiles};
+}
+
+// Fills prefix[0..num_rows] in shared memory: units before each row. All threads of the block.
+template <int kTile, int kThreads>
+__device__ void count_units(const DecodeParams& p, int32_t* prefix, int32_t* scratch) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  int carry = 0;
+  for (int first = 0; first < p.num_rows; first += kThreads) {
+    const int row = first + thread;
+    int units = 0;
+    if (row < p.num_rows && p.row_begin[row + 1] - p.row_begin[row] == 1) {
+      units = (p.kv_lens[row] + kTile - 1) / kTile * p.num_kv_heads;
+    }
+    int inclusive = units;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int below = __shfl_up_sync(0xffffffffu, inclusive, offset);
+      if (lane >= offset) inclusive += below;
+    }
+    if (lane == 31) scratch[warp] = inclusive;
+    __syncthreads();
+    int before = carry;
+    for (int w = 0; w < warp; ++w) before += scratch[w];
+    if (row < p.num_rows) prefix[row] = before + inclusive - units;
+    for (int w = 0; w < kThreads / 32; ++w) carry += scratch[w];
+    __syncthreads();
+  }
+  if (thread == 0) prefix[p.num_rows] = carry;
+  __syncthreads();
+}
+
+template <int kDim, int kTileEntries, int kNumStages, int kNumWarps, bool kTma>
+struct DecodeConfig {
+  static constexpr int kHeadDim = kDim;
+  static constexpr int kTile = kTileEntries;
+  static constexpr int kStages = kNumStages;
+  static constexpr int kWarps = kNumWarps;
+  static constexpr bool kUseTma = kTma;
+  static constexpr int kTileBytes = kTile * kDim * 2;  // K or V
+  static constexpr int kWarpBytes = kStages * 2 * kTileBytes;
+  static size_t shared_bytes(int num_rows) {
+    return 1024 + static_cast<size_t>(kWarps) * kWarpBytes + kWarps * kStages * 8 + 128 +
+           (static_cast<size_t>(num_rows) + 1) * 4;
+  }
+};
+
+template <typename Config>
+__global__ void __launch_bounds__(Config::kWarps * 32, 1)
+    decode_kernel(const DecodeParams p,
+                  const __grid_constant__ CUtensorMap k_map,
+                  const __grid_constant__ CUtensorMap v_map) {
+  constexpr int kDim = Config::kHeadDim;
+  constexpr int kTile = Config::kTile;
+  constexpr int kStages = Config::kStages;
+  constexpr int kSteps = kDim / 16;
+  using Tile = SwizzledTile<kDim>;
+  extern __shared__ std::byte shared_raw[];
+  std::byte* tiles = shared_raw + (1024 - shared_address(shared_raw) % 1024) % 1024;
+  auto* barriers = reinterpret_cast<uint64_t*>(tiles + Config::kWarps * Config::kWarpBytes);
+  auto* scratch = reinterpret_cast<int32_t*>(barriers + Config::kWarps * kStages);
+  int32_t* prefix = scratch + 32;
+
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const uint32_t warp_tiles =
+      shared_address(tiles) + static_cast<uint32_t>(warp * Config::kWarpBytes);
+  const uint32_t warp_barriers = shared_address(barriers + warp * kStages);
+
+  uint64_t policy = 0;
+  if constexpr (Config::kUseTma) {
+#if __CUDA_ARCH__ >= 900
+    policy = policy_evict_first();
+    if (lane == 0) {
+      for (int s = 0; s < kStages; ++s) mbarrier_init(warp_barriers + 8 * s, 1);
+      mbarrier_init_fence();
+    }
+    __syncwarp();
+#endif
+  }
+  wait_for_previous_kernel();
+  count_units<kTile, Config::kWarps * 32>(p, prefix, scratch);
+  const int64_t total = prefix[p.num_rows];
+  if (blockIdx.x == 0) {
+    for (int i = static_cast<int>(threadIdx.x); i <= p.num_rows; i += Config::kWarps * 32) {
+      p.prefix[i] = prefix[i];
+    }
+  }
+  const int64_t workers = static_cast<int64_t>(gridDim.x) * Config::kWarps;
+  const int64_t worker = static_cast<int64_t>(blockIdx.x) * Config::kWarps + warp;
+  const int begin = static_cast<int>(total * worker / workers);
+  const int end = static_cast<int>(total * (worker + 1) / workers);
+  if (begin == end) {
+    let_next_kernel_start();
+    return;
+  }
+
+  Cursor load = find_unit(prefix, p.num_rows, p.num_kv_heads, begin);
+  Cursor work = load;
+  int load_unit = begin;
+  const auto table_block = [&](const Cursor& c) {
+    return p.block_tables[static_cast<int64_t>(c.row) * p.block_table_stride +
+                          c.tile * kTile / p.block_size];
+  };
+  int32_t load_block = table_block(load);
+  // Starts the copy of the next unit into `stage`; past the end only closes the group.
+  const auto issue = [&](int stage) {
+    if (load_unit < end) {
+      const uint32_t to = warp_tiles + static_cast<uint32_t>(stage * 2 * Config::kTileBytes);
+      const int64_t entry =
+          (static_cast<int64_t>(load_block) * p.num_kv_heads + load.head) * p.block_size +
+          load.tile * kTile % p.block_size;
+      if constexpr (Config::kUseTma) {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0) {
+          const uint32_t barrier = warp_barriers + 8 * static_cast<uint32_t>(stage);
+          mbarrier_expect(barrier, 2 * Config::kTileBytes);
+          tma_load_3d(to, &k_map, 0, static_cast<int32_t>(entry), 0, barrier, policy);
+          tma_load_3d(to + Config::kTileBytes, &v_map, 0, static_cast<int32_t>(entry), 0, barrier,
+                      policy);
+        }
+#endif
+      } else {
+        const auto* k = reinterpret_cast<const uint4*>(p.k + entry * kDim);
+        const auto* v = reinterpret_cast<const uint4*>(p.v + entry * kDim);
+        constexpr int kUnits = kDim / 8;  // 16-byte units of a row
+#pragma unroll 8
+        for (int i = lane; i < kTile * kUnits; i += 32) {
+          const int place = Tile::offset(i / kUnits, i % kUnits, kTile);
+          cp_async_16(to + place, k + i);
+        }
+#pragma unroll 8
+        for (int i = lane; i < kTile * kUnits; i += 32) {
+          const int place = Tile::offset(i / kUnits, i % kUnits, kTile);
+          cp_async_16(to + Config::kTileBytes + place, v + i);
+        }
+      }
+      ++load_unit;
+      if (load_unit < end) {
+        load.advance(prefix, p.num_rows, p.num_kv_heads);
+        load_block = table_block(load);  // used at the next call: its latency is hidden
+      }
+    }
+    if constexpr (!Config::kUseTma) cp_async_commit();
+  };
+  for (int s = 0; s < kStages; ++s) issue(s);
+
+  uint32_t q[kSteps][2];
+  float o[kSteps][4];
+  float maximum[2];
+  float sum[2];
+  int kv_len = 0;
+  bool fresh = true;        // the next unit starts a piece
+  bool from_start = false;  // the piece starts at entry 0
+  int stage = 0;
+  uint32_t parity = 0;
+  for (int unit = begin; unit < end; ++unit) {
+    if (fresh) {
+      fresh = false;
+      from_start = work.tile == 0;
+      kv_len = p.kv_lens[work.row];
+      const int query = g;
+      const bf16* from =
+          p.q + (static_cast<int64_t>(p.row_begin[work.row]) * p.num_kv_heads + work.head) *
+                    p.group * kDim;
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        q[s][0] = q[s][1] = 0;
+        if (query < p.group) {
+          const bf16* place = from + query * kDim + s * 16 + 2 * t;
+          q[s][0] = *reinterpret_cast<const uint32_t*>(place);
+          q[s][1] = *reinterpret_cast<const uint32_t*>(place + 8);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) o[s][j] = 0;
+      }
+      maximum[0] = maximum[1] = -INFINITY;
+      sum[0] = sum[1] = 0;
+    }
+
+    const uint32_t k_tile = warp_tiles + static_cast<uint32_t>(stage * 2 * Config::kTileBytes);
+    const uint32_t v_tile = k_tile + Config::kTileBytes;
+    if constexpr (Config::kUseTma) {
+#if __CUDA_ARCH__ >= 900
+      mbarrier_wait(warp_barriers + 8 * static_cast<uint32_t>(stage), parity);
+#endif
+    } else {
+      cp_async_wait<kStages - 1>();
+      __syncwarp();
+    }
+    const int valid = kv_len - work.tile * kTile;  // entries of this tile that exist, if < kTile
+    if (valid < kTile) {
+      // Entries past the end may hold anything, and 0 * NaN is NaN: V there becomes 0.
+      for (int i = lane; i < (kTile - valid) * (kDim / 8); i += 32) {
+        const int place = Tile::offset(valid + i / (kDim / 8), i % (kDim / 8), kTile);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(v_tile + place), "r"(0)
+                     : "memory");
+      }
+#if __CUDA_ARCH__ >= 900
+      if constexpr (Config::kUseTma) fence_async_proxy();
+#endif
+      __syncwarp();
+    }
+
+    // S^T = K Q^T
+    float s[kTile / 16][4];
+#pragma unroll
+    for (int m = 0; m < kTile / 16; ++m) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) s[m][j] = 0;
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int m = 0; m < kTile / 16; ++m) {
+        uint32_t a[4];
+        load_matrices(a, k_tile + Tile::offset(m * 16 + lane % 16, step * 2 + lane / 16, kTile));
+        mma_bf16(s[m], a, q[step][0], q[step][1]);
+      }
+    }
+    // Online softmax over the entries, in powers of two.
+    float tile_max[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int m = 0; m < kTile / 16; ++m) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int entry = m * 16 + g + (j / 2) * 8;
+        s[m][j] = entry < valid ? s[m][j] * p.scale_log2 : -INFINITY;
+        tile_max[j % 2] = fmaxf(tile_max[j % 2], s[m][j]);
+      }
+    }
+    float keep[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (int offset = 4; offset < 32; offset *= 2) {
+        tile_max[j] = fmaxf(tile_max[j], __shfl_xor_sync(0xffffffffu, tile_max[j], offset));
+      }
+      const float new_max = fmaxf(maximum[j], tile_max[j]);
+      keep[j] = exp2f(maximum[j] - new_max);
+      maximum[j] = new_max;
+      sum[j] *= keep[j];
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) o[step][j] *= keep[j % 2];
+    }
+    // O^T += V^T P^T
+#pragma unroll
+    for (int m = 0; m < kTile / 16; ++m) {
+      float e[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        e[j] = exp2f(s[m][j] - maximum[j % 2]);
+        sum[j % 2] += e[j];
+      }
+      const uint32_t b0 = transpose_matrix(pack_bf16(e[0], e[1]));
+      const uint32_t b1 = transpose_matrix(pack_bf16(e[2], e[3]));
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        uint32_t a[4];
+        load_matrices_transposed(a, v_tile + Tile::offset(m * 16 + lane % 8 + lane / 16 * 8,
+                                                          step * 2 + lane / 8 % 2, kTile));
+        mma_bf16(o[step], a, b0, b1);
+      }
+    }
+    __syncwarp();  // every lane has read the stage
+    issue(stage);
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+
+    const bool row_done = work.tile + 1 == work.row_tiles;
+    if (row_done || unit + 1 == end) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int offset = 4; offset < 32; offset *= 2) {
+          sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], offset);
+        }
+      }
+      if (from_start && row_done) {
+        bf16* to =
+            p.out + (static_cast<int64_t>(p.row_begin[work.row]) * p.num_kv_heads + work.head) *
+                        p.group * kDim;
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const int query = 2 * t + j % 2;
+            if (query < p.group) {
+              to[query * kDim + step * 16 + g + j / 2 * 8] =
+                  from_float<bf16>(o[step][j] / sum[j % 2]);
+            }
+          }
+        }
+      } else {
+        // Slot 0: a piece that does not start at entry 0; it is the first of this worker. Slot 1:
+        // the last one.
+        float* to = p.partials + (worker * 2 + (from_start ? 1 : 0)) * p.group * (kDim + 2);
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const int query = 2 * t + j % 2;
+            if (query < p.group) to[query * kDim + step * 16 + g + j / 2 * 8] = o[step][j];
+          }
+        }
+        if (g == 0) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const int query = 2 * t + j;
+            if (query < p.group) {
+              to[p.group * kDim + query * 2] = maximum[j];
+              to[p.group * kDim + query * 2 + 1] = sum[j];
+            }
+          }
+        }
+      }
+      fresh = true;
+    }
+    if (unit + 1 < end) work.advance(prefix, p.num_rows, p.num_kv_heads);
+  }
+  let_next_kernel_start();
+}
+
+// Adds the pieces of a (row, head) that several workers had, in order. Grid [num_rows,
+// num_kv_heads].
+__global__ void __launch_bounds__(128)
+    combine_kernel(const DecodeParams p, int32_t head_dim, int64_t workers) {
+  wait_for_previous_kernel();
+  const int row = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.y);
+  const int32_t before = p.prefix[row];
+  const int32_t row_tiles = (p.prefix[row + 1] - before) / p.num_kv_heads;
+  const int token = p.row_begin[row];
+  if (p.row_begin[row + 1] - token != 1) return;
+  bf16* out = p.out + (static_cast<int64_t>(token) * p.num_kv_heads + head) * p.group * head_dim;
+  const int values = p.group * head_dim;
+  if (row_tiles == 0) {  // a row without entries
+    for (int i = static_cast<int>(threadIdx.x); i < values; i += 128)
+      out[i] = from_float<bf16>(0.0f);
+    return;
+  }
+  const int64_t total = p.prefix[p.num_rows];
+  const int64_t first = before + static_cast<int64_t>(head) * row_tiles;
+  const int64_t last = first + row_tiles - 1;
+  // Worker w has units [total * w / workers, total * (w + 1) / workers); the one of unit u is the
+  // last whose begin is <= u and whose run is not empty.
+  const auto owner = [&](int64_t unit) { return ((unit + 1) * workers - 1) / total; };
+  const int64_t first_worker = owner(first);
+  const int64_t last_worker = owner(last);
+  if (first_worker == last_worker) return;
+  const int64_t stride = static_cast<int64_t>(p.group) * (head_dim + 2);
+  const auto slot = [&](int64_t worker) {
+    return p.partials + (worker * 2 + (worker == first_worker ? 1 : 0)) * stride;
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < values; i += 128) {
+    const int state = values + i / head_dim * 2;
+    float maximum = -INFINITY;
+    for (int64_t w = first_worker; w <= last_worker; ++w) {
+      if (total * w / workers == total * (w + 1) / workers) continue;
+      maximum = fmaxf(maximum, slot(w)[state]);
+    }
+    float numerator = 0;
+    float denominator = 0;
+    for (int64_t w = first_worker; w <= last_worker; ++w) {
+      if (total * w / workers == total * (w + 1) / workers) continue;
+      const float* piece = slot(w);
+      const float weight = exp2f(piece[state] - maximum);
+      numerator += weight * piece[i];
+      denominator += weight * piece[state + 1];
+    }
+    out[i] = from_float<bf16>(numerator / denominator);
+  }
+}
+
+template <typename Config>
+void launch_config(const PagedAttentionArgs& args,
+                   const DecodeParams& params,
+                   const CudaContext& context,
+                   cudaStream_t stream) {
+  const PagedKvView& kv = *args.kv;
+  const size_t shared = Config::shared_bytes(params.num_rows);
+  CUtensorMap k_map{};
+  CUtensorMap v_map{};
+  if constexpr (Config::kUseTma) {
+    using Tile = SwizzledTile<Config::kHeadDim>;
+    const uint64_t entries = static_cast<uint64_t>(kv.num_blocks) *
+                             static_cast<uint64_t>(kv.num_kv_heads) *
+                             static_cast<uint64_t>(kv.block_size);
+    k_map = make_page_map(context, params.k, entries, Config::kHeadDim, Tile::kChunkColumns,
+                          Config::kTile);
+    v_map = make_page_map(context, params.v, entries, Config::kHeadDim, Tile::kChunkColumns,
+                          Config::kTile);
+  }
+  ZIPAGE_CUDA_CHECK(cudaFuncSetAttribute(decode_kernel<Config>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(shared)));
+  const bool early = context.compute_capability >= 90;
+  ZIPAGE_CUDA_CHECK(
+      launch_kernel(decode_kernel<Config>, dim3(static_cast<unsigned>(context.num_sms)),
+                    dim3(Config::kWarps * 32), shared, stream, false, params, k_map, v_map));
+  ZIPAGE_CUDA_CHECK(launch_kernel(
+      combine_kernel,
+      dim3(static_cast<unsigned>(params.num_rows), static_cast<unsigned>(kv.num_kv_heads)),
+      dim3(128), 0, stream, early, params, kv.head_dim,
+      static_cast<int64_t>(context.num_sms) * Config::kWarps));
+}
+
+// Warps and stages fill about 200 KB of shared memory on Hopper, 160 KB on A100.
+template <int kDim, bool kTma>
+void launch_dim(const PagedAttentionArgs& args,
+                const DecodeParams& params,
+                const CudaContext& context,
+                cudaStream_t stream,
+                DecodeVariant variant) {
+  if (args.kv->block_size % 32 != 0) {
+    return launch_config<DecodeConfig<kDim, 16, 4, 2, kTma>>(args, params, context, stream);
+  }
+  if constexpr (kDim == 128 && kTma) {
+    switch (variant) {
+      case DecodeVariant::kDefault:
+        break;
+      case DecodeVariant::kSixWarps:
+        return launch_config<DecodeConfig<kDim, 32, 2, 6, kTma>>(args, params, context, stream);
+      case DecodeVariant::kLongTiles:
+        if (args.kv->block_size % 64 == 0) {
+          return launch_config<DecodeConfig<kDim, 64, 2, 3, kTma>>(args, params, context, stream);
+        }
+        break;
+      case DecodeVariant::kCpAsync:
+        break;
+    }
+  }
+  constexpr int kStageBytes = 2 * 32 * kDim * 2;
+  constexpr int kBudget = kTma ? 200 * 1024 : 160 * 1024;
+  constexpr int kWarps = kDim < 256 ? 4 : kTma ? 3 : 2;
+  constexpr int kStages = kBudget / (kWarps * kStageBytes);
+  launch_config<DecodeConfig<kDim, 32, kStages, kWarps, kTma>>(args, params, context, stream);
+}
+
+}  // namespace
+
+bool decode_kernel_takes(const PagedAttentionArgs& args) {
+  const PagedKvView& kv = *args.kv;
+  const int group = kv.num_q_heads / kv.num_kv_heads;
+  const bool dim = kv.head_dim == 64 || kv.head_dim == 80 || kv.head_dim == 96 ||
+                   kv.head_dim == 128 || kv.head_dim == 256;
+  return args.dtype == DType::kBF16 && kv.dtype == DType::kBF16 && group <= kMaxGroup && dim &&
+         kv.block_size % 16 == 0 && args.batch->num_rows <= kMaxDecodeRows;
+}
+
+size_t decode_workspace_bytes(int32_t max_rows,
+                              int32_t num_q_heads,
+                              int32_t num_kv_heads,
+                              int32_t head_dim,
+                              const CudaContext& context) {
+  constexpr size_t kMostWarps = 6;
+  const auto group = static_cast<size_t>(num_q_heads / num_kv_heads);
+  const size_t prefix = (static_cast<size_t>(max_rows) + 1 + 63) / 64 * 256;
+  return prefix + static_cast<size_t>(context.num_sms) * kMostWarps * 2 * group *
+                      (static_cast<size_t>(head_dim) + 2) * sizeof(float);
+}
+
+void launch_paged_attention_decode(const PagedAttentionArgs& args,
+                                   const CudaContext& context,
+                                   cudaStream_t stream,
+                                   DecodeVariant variant) {
+  const StepBatch& batch = *args.batch;
+  const PagedKvView& kv = *args.kv;
+  if (batch.num_rows == 0) return;
+  const LayerKvView& layer = kv.layers[args.layer];
+  const size_t prefix_bytes = (static_cast<size_t>(batch.num_rows) + 1 + 63) / 64 * 256;
+  const DecodeParams params{
+      static_cast<const bf16*>(args.q),
+      reinterpret_cast<const bf16*>(layer.k),
+      reinterpret_cast<const bf16*>(layer.v),
+      static_cast<bf16*>(args.out),
+      batch.row_begin,
+      batch.kv_lens,
+      batch.block_tables,
+      static_cast<int32_t*>(args.workspace),
+      reinterpret_cast<float*>(static_cast<std::byte*>(args.workspace) + prefix_bytes),
+      args.scale * kLog2e,
+      batch.num_rows,
+      batch.block_table_stride,
+      kv.block_size,
+      kv.num_kv_heads,
+      kv.num_q_heads / kv.num_kv_heads};
+  const bool tma = context.is_hopper() && variant != DecodeVariant::kCpAsync;
+  const auto launch = [&]<int kDim>() {
+    if (tma) {
+      launch_dim<kDim, true>(args, params, context, stream, variant);
+    } else {
+      launch_dim<kDim, false>(args, params, context, stream, variant);
+    }
+  };
+  switch (kv.head_dim) {
+    case 64:
+      return launch.template operator()<64>();
+    case 80:
+      return launch.template operator()<80>();
+    case 96:
+      return launch.template operator()<96>();
+    case 128:
+      return launch.template operator()<128>();
+    case 256:
+      return launch.template operator()<256>();
+    default:
+      kernel_lacks("paged_attention", "head_dim", kv.head_dim, "64, 80, 96, 128 or 256 in bf16");
+  }
+}
+
+}  // namespace zipage

@@ -1,0 +1,27 @@
+// Tensor maps: how the copy engine of Hopper sees a matrix in memory.
+#pragma once
+
+#include <cstdint>
+#include <cuda.h>
+
+#include "backend/cuda/cuda_context.h"
+
+namespace zipage {
+
+// [rows, columns] bf16, row-major; boxes of box_rows x 64 columns, swizzled over 128 bytes. Reads
+// past the end give 0.
+CUtensorMap make_matrix_map(const CudaContext& context,
+                            const void* data,
+                            uint64_t rows,
+                            uint64_t columns,
+                            uint32_t box_rows);
+// [entries, head_dim] bf16; boxes of box_entries x head_dim that land as chunks [box_entries,
+// chunk_columns], swizzled over the chunk's width (16, 32 or 64 columns).
+CUtensorMap make_page_map(const CudaContext& context,
+                          const void* data,
+                          uint64_t entries,
+                          uint32_t head_dim,
+                          uint32_t chunk_columns,
+                          uint32_t box_entries);
+
+}  // namespace zipage
