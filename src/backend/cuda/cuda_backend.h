@@ -20,6 +20,7 @@ class CudaBackend final : public Backend {
   CudaBackend& operator=(const CudaBackend&) = delete;
 
   const CudaContext& context() const { return context_; }
+  CudaLinear& linear_kernels() { return *linear_; }  // for benches
 
   DeviceInfo info() const override;
   DType activation_dtype() const override { return dtype_; }

@@ -32,7 +32,8 @@ void CudaBackend::embed(const EmbedArgs& args, Stream& stream) {
   const auto& table = static_cast<const CudaLinearWeight&>(*args.table);
   ZIPAGE_CHECK_EQ(table.in_features(), args.hidden);
   ZIPAGE_CHECK_EQ(static_cast<int>(args.dtype), static_cast<int>(dtype_));
-  launch_embed({args.dtype, table.data(), args.ids, args.num_tokens, args.hidden, args.out},
+  launch_embed({args.dtype, table.data(), args.ids, args.previous_tokens, args.num_tokens,
+                args.hidden, args.out},
                context_, cuda_stream(stream).handle());
 }
 

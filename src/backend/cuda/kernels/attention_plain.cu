@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kThreads) plain_kernel(PlainParams p) {
   for (int j = 0; j < kMaxPerThread; ++j) {
     const int e = static_cast<int>(threadIdx.x) + j * kThreads;
     if (e < p.head_dim) {
-      static_cast<T*>(p.out)[q_place + e] = from_float<T>(accumulator[j] / denominator);
+      static_cast<T*>(p.out)[q_place + e] =
+          from_float<T>(denominator > 0 ? accumulator[j] / denominator : 0.0f);
     }
   }
 }

@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p
       total += __shfl_xor_sync(0xffffffffu, total, 2);
       const int m = tile.first + (warp * kBlocks + b) * 16 + g + j * 8;
       if (m > last_query) continue;
-      const float inverse = 1.0f / total;
+      const float inverse = total > 0 ? 1.0f / total : 0.0f;  // a padding row sees nothing
       bf16* to = p.out + query_place(m);
 #pragma unroll
       for (int n = 0; n < kDim / 8; ++n) {

@@ -8,13 +8,16 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kUnroll = 4;
 
-// One block copies kThreads * kUnroll vectors of one row: out[i, :] = table[rows[i], :].
+// One block copies kThreads * kUnroll vectors of one row: out[i, :] = table[rows[i], :]; a negative
+// row is looked up in `indirect`.
 template <typename Vector>
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const Vector* __restrict__ table,
                                                              const int32_t* __restrict__ rows,
+                                                             const int32_t* __restrict__ indirect,
                                                              int32_t vectors,
                                                              Vector* __restrict__ out) {
-  const int64_t from = static_cast<int64_t>(rows[blockIdx.x]) * vectors;
+  const int32_t row = rows[blockIdx.x];
+  const int64_t from = static_cast<int64_t>(row < 0 ? indirect[-1 - row] : row) * vectors;
   const int64_t to = static_cast<int64_t>(blockIdx.x) * vectors;
   const int begin = static_cast<int>(blockIdx.y * kThreads * kUnroll + threadIdx.x);
   Vector value[kUnroll];
@@ -33,6 +36,7 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const Vector* __res
 void copy_rows(DType dtype,
                const void* table,
                const int32_t* rows,
+               const int32_t* indirect,
                int32_t num_rows,
                int32_t hidden,
                void* out,
@@ -42,13 +46,13 @@ void copy_rows(DType dtype,
   if (row_bytes % 16 == 0) {
     const int32_t vectors = static_cast<int32_t>(row_bytes / 16);
     const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
-    copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint4*>(table), rows, vectors,
-                                                    static_cast<uint4*>(out));
+    copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint4*>(table), rows,
+                                                    indirect, vectors, static_cast<uint4*>(out));
   } else {
     const int32_t vectors = static_cast<int32_t>(row_bytes / 2);
     const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
     copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint16_t*>(table), rows,
-                                                    vectors, static_cast<uint16_t*>(out));
+                                                    indirect, vectors, static_cast<uint16_t*>(out));
   }
   ZIPAGE_CUDA_CHECK_LAUNCH("copy_rows");
 }
@@ -56,11 +60,12 @@ void copy_rows(DType dtype,
 }  // namespace
 
 void launch_embed(const EmbedKernelArgs& args, const CudaContext&, cudaStream_t stream) {
-  copy_rows(args.dtype, args.table, args.ids, args.num_tokens, args.hidden, args.out, stream);
+  copy_rows(args.dtype, args.table, args.ids, args.previous_tokens, args.num_tokens, args.hidden,
+            args.out, stream);
 }
 
 void launch_gather_rows(const GatherRowsArgs& args, const CudaContext&, cudaStream_t stream) {
-  copy_rows(args.dtype, args.x, args.rows, args.num_rows, args.hidden, args.out, stream);
+  copy_rows(args.dtype, args.x, args.rows, nullptr, args.num_rows, args.hidden, args.out, stream);
 }
 
 }  // namespace zipage

@@ -6,11 +6,13 @@
 
 namespace zipage {
 
-// out[t, :] = table[ids[t], :], both of `dtype`.
+// out[t, :] = table[id, :], both of `dtype`; id is ids[t], or previous_tokens[-1 - ids[t]] if
+// ids[t] is negative.
 struct EmbedKernelArgs {
   DType dtype;
-  const void* table;   // [vocab, hidden]
-  const int32_t* ids;  // [T]
+  const void* table;               // [vocab, hidden]
+  const int32_t* ids;              // [T]
+  const int32_t* previous_tokens;  // or null
   int32_t num_tokens;
   int32_t hidden;
   void* out;  // [T, hidden]

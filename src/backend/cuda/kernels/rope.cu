@@ -131,6 +131,7 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareParams p) {
   }
   const int kv_head = head - p.num_q_heads - (is_v ? p.num_kv_heads : 0);
   const int32_t slot = p.kv_slots[token];
+  if (slot < 0) return;  // padding
   const int64_t block = slot / p.block_size;
   const int64_t entry = (block * p.num_kv_heads + kv_head) * p.block_size + slot % p.block_size;
   KvT* to = reinterpret_cast<KvT*>(is_v ? p.v : p.k) + entry * p.head_dim;
