@@ -4,6 +4,7 @@
 #include <random>
 
 #include "backend/cuda/kernels/attention_decode.h"
+#include "backend/cuda/kernels/attention_prefill.h"
 #include "measure.h"
 
 namespace zipage::bench {
@@ -156,10 +157,10 @@ void bench_decode(Bench& bench, const char* label, const Rows& rows) {
   double bytes = 0;
   for (const int32_t len : rows.kv_lens) bytes += 2.0 * len * kKvHeads * kDim * 2;
   const std::pair<DecodeVariant, const char*> variants[] = {
-      {DecodeVariant::kDefault, "4 warps x 3 x 32"},
-      {DecodeVariant::kSixWarps, "6 warps x 2 x 32"},
-      {DecodeVariant::kLongTiles, "3 warps x 2 x 64"},
-      {DecodeVariant::kCpAsync, "cp.async"}};
+      {DecodeVariant::kDefault, "as chosen"},
+      {DecodeVariant::kFourWarps, "4 warps x 2 x 32"},
+      {DecodeVariant::kEightWarps, "8 warps x 2 x 16"},
+      {DecodeVariant::kTensorCopy, "tensor copy"}};
   const int ops = bytes > 200e6 ? 4 : 20;
   for (const auto& [variant, what] : variants) {
     bench.backend->fill_zero(c.out.data(), c.out.bytes(), *bench.stream);
@@ -176,15 +177,22 @@ void bench_decode(Bench& bench, const char* label, const Rows& rows) {
 
 void bench_prefill(Bench& bench, int32_t tokens, int32_t kv_len) {
   Case c(bench, {{tokens}, {kv_len}});
-  const double us =
-      bench.time_us(4, [&](int) { bench.backend->paged_attention(c.args, *bench.stream); });
-  const double error = c.sample_error(bench);
   const double pairs =
       static_cast<double>(tokens) * (kv_len - tokens) + 0.5 * tokens * (tokens + 1.0);
-  char name[128];
-  std::snprintf(name, sizeof name, "prefill %d of %d (error %.1e%s)", tokens, kv_len, error,
-                error < 2e-2 ? "" : " WRONG");
-  bench.print_flops(name, us, 4.0 * pairs * kQHeads * kDim);
+  for (const auto& [variant, what] : {std::pair{PrefillVariant::kDefault, "chosen"},
+                                      {PrefillVariant::kFourWarps, "128"},
+                                      {PrefillVariant::kEightWarps, "256"}}) {
+    bench.backend->fill_zero(c.out.data(), c.out.bytes(), *bench.stream);
+    const double us = bench.time_us(4, [&, v = variant](int) {
+      launch_paged_attention_prefill(c.args, false, bench.backend->context(), bench.cuda().handle(),
+                                     v);
+    });
+    const double error = c.sample_error(bench);
+    char name[128];
+    std::snprintf(name, sizeof name, "prefill %d of %d, %s queries a block (error %.1e%s)", tokens,
+                  kv_len, what, error, error < 2e-2 ? "" : " WRONG");
+    bench.print_flops(name, us, 4.0 * pairs * kQHeads * kDim);
+  }
 }
 
 }  // namespace

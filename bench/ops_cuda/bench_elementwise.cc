@@ -1,4 +1,6 @@
 // The memory-bound ops at the shape of Qwen3-8B.
+#include <algorithm>
+
 #include "measure.h"
 
 namespace zipage::bench {
@@ -50,7 +52,7 @@ void bench_elementwise(Bench& bench) {
       ids.push_back(static_cast<int32_t>((static_cast<int64_t>(i) * 7919) % tokens));
       positions.push_back(i);
       slots.push_back(i);
-      query_slots.push_back(i % 128);
+      query_slots.push_back(i < tokens - 128 ? -1 : i % 128);  // a chunk keeps its last few
     }
     const Buffer ids_device = bench.upload(ids), positions_device = bench.upload(positions),
                  slots_device = bench.upload(slots), query_slots_device = bench.upload(query_slots);
@@ -100,7 +102,7 @@ void bench_elementwise(Bench& bench) {
                            args.q_out = at(x, i);
                            bench.backend->attention_prepare(args, *bench.stream);
                          }),
-           rows * kDim * 2 * (2 * (kQHeads + 2 * kKvHeads) + kQHeads));
+           kDim * 2.0 * (rows * 2 * (kQHeads + 2 * kKvHeads) + std::min(tokens, 128) * kQHeads));
   }
 }
 

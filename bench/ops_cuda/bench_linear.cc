@@ -70,6 +70,7 @@ double sample_error(Bench& bench,
 void bench_linear(Bench& bench) {
   double own_layer[8] = {};
   double cublas_layer[8] = {};
+  double chosen_layer[8] = {};
   const int32_t counts[] = {1, 8, 32, 64, 96, 128, 157, 192};
   CudaLinear& linear = bench.backend->linear_kernels();
   for (const Shape& shape : kShapes) {
@@ -90,36 +91,35 @@ void bench_linear(Bench& bench) {
       };
       const int ops = shape.logits ? 4 : 4 * copies;
       const size_t out_bytes = static_cast<size_t>(dtype_bytes(out_dtype, shape.out * tokens));
-      double best = 0;
-      for (const int cluster : {1, 2}) {
-        if (cluster == 2 && tokens <= 32) continue;
-        bench.backend->fill_zero(out.data(), out.bytes(), *bench.stream);
-        const double us =
-            bench.time_us(ops, [&](int i) { linear.run_stream(args(i), cluster, bench.cuda()); });
-        linear.run_stream(args(0), cluster, bench.cuda());
-        const double error =
-            sample_error(bench, shape, 0, kXOffset, tokens,
-                         bench.download<std::byte>(out.data(), out_bytes), out_dtype);
-        char name[128];
-        std::snprintf(name, sizeof name, "%-8s T %3d own, cluster %d (error %.1e%s)", shape.name,
-                      tokens, cluster, error, error < 8e-3 ? "" : " WRONG");
-        bench.print_bytes(name, us, bytes);
-        if (best == 0 || us < best) best = us;
-      }
+      bench.backend->fill_zero(out.data(), out.bytes(), *bench.stream);
+      const double best =
+          bench.time_us(ops, [&](int i) { linear.run_stream(args(i), bench.cuda()); });
+      linear.run_stream(args(0), bench.cuda());
+      const double error =
+          sample_error(bench, shape, 0, kXOffset, tokens,
+                       bench.download<std::byte>(out.data(), out_bytes), out_dtype);
+      char name[128];
+      std::snprintf(name, sizeof name, "%-8s T %3d own (error %.1e%s)", shape.name, tokens, error,
+                    error < 8e-3 ? "" : " WRONG");
+      bench.print_bytes(name, best, bytes);
       const double cublas_us =
           bench.time_us(ops, [&](int i) { linear.run_cublas(args(i), bench.cuda()); });
-      char name[128];
       std::snprintf(name, sizeof name, "%-8s T %3d cuBLASLt", shape.name, tokens);
       bench.print_bytes(name, cublas_us, bytes);
+      const double chosen_us =
+          bench.time_us(ops, [&](int i) { linear.run(args(i), bench.cuda()); });
+      std::snprintf(name, sizeof name, "%-8s T %3d as chosen", shape.name, tokens);
+      bench.print_bytes(name, chosen_us, bytes);
       if (!shape.logits) {
         own_layer[c] += best;
+        chosen_layer[c] += chosen_us;
         cublas_layer[c] += cublas_us;
       }
     }
   }
   for (size_t c = 0; c < std::size(counts); ++c) {
-    std::printf("36 layers, T %3d: own %.2f ms, cuBLASLt %.2f ms\n", counts[c],
-                36 * own_layer[c] / 1000, 36 * cublas_layer[c] / 1000);
+    std::printf("36 layers, T %3d: own %.2f ms, cuBLASLt %.2f ms, as chosen %.2f ms\n", counts[c],
+                36 * own_layer[c] / 1000, 36 * cublas_layer[c] / 1000, 36 * chosen_layer[c] / 1000);
   }
 }
 

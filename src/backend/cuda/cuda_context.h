@@ -14,6 +14,9 @@ struct CudaContext {
   size_t l2_bytes = 0;
   size_t max_shared_bytes = 0;        // a block, opt-in
   void* encode_tensor_map = nullptr;  // the driver's cuTensorMapEncodeTiled; null before Hopper
+  bool early_start() const {
+    return compute_capability >= 90;
+  }  // kernels may start before the last one ends
   bool is_hopper() const { return compute_capability == 90; }  // sm_90a code may run
 };
 

@@ -18,9 +18,10 @@ void check_cublas(cublasStatus_t status, const char* call, const char* file, int
 }
 #define ZIPAGE_CUBLAS_CHECK(call) check_cublas((call), #call, __FILE__, __LINE__)
 
-// Numbers of tokens that share an algorithm.
+// Numbers of tokens that share a plan.
 int64_t token_bucket(int64_t tokens) {
-  const int64_t step = tokens <= 16 ? 16 : tokens <= 512 ? 64 : tokens <= 2048 ? 256 : 1024;
+  if (tokens <= 8) return 8;
+  const int64_t step = tokens <= 192 ? 32 : tokens <= 512 ? 64 : tokens <= 2048 ? 256 : 1024;
   return (tokens + step - 1) / step * step;
 }
 
@@ -29,6 +30,18 @@ bool is_capturing(cudaStream_t stream) {
   ZIPAGE_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
   return status != cudaStreamCaptureStatusNone;
 }
+
+class ScopedEvent {
+ public:
+  ScopedEvent() { ZIPAGE_CUDA_CHECK(cudaEventCreate(&event_)); }
+  ~ScopedEvent() { cudaEventDestroy(event_); }
+  ScopedEvent(const ScopedEvent&) = delete;
+  ScopedEvent& operator=(const ScopedEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 }  // namespace
 
@@ -43,6 +56,16 @@ struct CudaLinear::Product {
     const cublasOperation_t transpose = CUBLAS_OP_T;
     ZIPAGE_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA,
                                                        &transpose, sizeof transpose));
+    const auto& own = static_cast<const CudaLinearWeight&>(*args.weight);
+    if (own.bias() != nullptr) {
+      // Added before the sum is rounded; its type is that of the output.
+      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      const void* bias = args.out_dtype == DType::kF32 ? own.bias() : own.bias_bf16();
+      ZIPAGE_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                         &epilogue, sizeof epilogue));
+      ZIPAGE_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(
+          &operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    }
     const auto rows = static_cast<uint64_t>(args.weight->out_features());
     const auto depth = static_cast<uint64_t>(args.weight->in_features());
     const auto tokens = static_cast<uint64_t>(args.num_tokens);
@@ -73,10 +96,19 @@ CudaLinear::CudaLinear(const CudaContext& context, DType dtype) : context_(conte
 
 CudaLinear::~CudaLinear() { cublasLtDestroy(handle_); }
 
-// The fastest of the heuristic's proposals, timed on the call's own operands; while a graph is
-// being captured nothing can be timed and the first proposal is taken.
-cublasLtMatmulAlgo_t CudaLinear::choose(const Product& product, CudaStream& stream) {
-  constexpr int kProposals = 8;
+CudaLinear::PlanKey CudaLinear::key_of(const LinearArgs& args, const CudaStream& stream) const {
+  return {args.weight->out_features(),
+          args.weight->in_features(),
+          token_bucket(args.num_tokens),
+          args.out_dtype == DType::kF32,
+          static_cast<const CudaLinearWeight&>(*args.weight).bias() != nullptr,
+          stream.workspace_bytes() > 0};
+}
+
+// What cuBLASLt's heuristic names, best first; at least one.
+std::vector<cublasLtMatmulAlgo_t> CudaLinear::propose(const Product& product,
+                                                      const CudaStream& stream) const {
+  constexpr int kProposals = 16;
   cublasLtMatmulPreferenceOpaque_t preference;
   ZIPAGE_CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
   const size_t workspace_bytes = std::min(stream.workspace_bytes(), kCublasBytes);
@@ -94,24 +126,45 @@ cublasLtMatmulAlgo_t CudaLinear::choose(const Product& product, CudaStream& stre
          product.args.weight->out_features(), product.args.weight->in_features(),
          product.args.num_tokens);
   }
-  if (found == 1 || is_capturing(stream.handle())) return proposals[0].algo;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < found; ++i) algorithms.push_back(proposals[static_cast<size_t>(i)].algo);
+  return algorithms;
+}
 
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  ZIPAGE_CUDA_CHECK(cudaEventCreate(&begin));
-  ZIPAGE_CUDA_CHECK(cudaEventCreate(&end));
-  int best = 0;
+// The fastest candidate, timed on the call's own operands. While a graph is being captured nothing
+// can be timed: then the own kernel for very few tokens, cuBLASLt's first proposal for more.
+CudaLinear::Plan CudaLinear::choose(const LinearArgs& args, bool may_stream, CudaStream& stream) {
+  Product product(args);
+  std::vector<Plan> candidates;
+  for (const cublasLtMatmulAlgo_t& algorithm : propose(product, stream))
+    candidates.push_back({false, algorithm});
+  const bool own = may_stream && stream_args(args, stream).has_value();
+  if (is_capturing(stream.handle()) || stream.workspace_bytes() == 0) {
+    return own && args.num_tokens <= 8 ? Plan{true, {}} : candidates[0];
+  }
+  if (own) candidates.push_back({true, {}});
+  if (candidates.size() == 1) return candidates[0];
+
+  const ScopedEvent begin;
+  const ScopedEvent end;
+  size_t best = 0;
   float best_ms = 0;
-  for (int i = 0; i < found; ++i) {
-    const cublasLtMatmulAlgo_t& algorithm = proposals[static_cast<size_t>(i)].algo;
+  for (size_t i = 0; i < candidates.size(); ++i) {
     float least_ms = 0;
-    for (int repeat = 0; repeat < 4; ++repeat) {
-      ZIPAGE_CUDA_CHECK(cudaEventRecord(begin, stream.handle()));
-      if (local.run(handle_, algorithm, stream) != CUBLAS_STATUS_SUCCESS) break;
-      ZIPAGE_CUDA_CHECK(cudaEventRecord(end, stream.handle()));
-      ZIPAGE_CUDA_CHECK(cudaEventSynchronize(end));
+    for (int repeat = 0; repeat < 9; ++repeat) {
+      // Weights come from memory in a model's step: reading the workspace drives them out of the
+      // L2.
+      launch_read_through(stream.workspace(), stream.workspace_bytes(), stream.handle());
+      ZIPAGE_CUDA_CHECK(cudaEventRecord(begin.get(), stream.handle()));
+      if (candidates[i].own) {
+        run_stream(args, stream);
+      } else if (product.run(handle_, candidates[i].algorithm, stream) != CUBLAS_STATUS_SUCCESS) {
+        break;
+      }
+      ZIPAGE_CUDA_CHECK(cudaEventRecord(end.get(), stream.handle()));
+      ZIPAGE_CUDA_CHECK(cudaEventSynchronize(end.get()));
       float ms = 0;
-      ZIPAGE_CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+      ZIPAGE_CUDA_CHECK(cudaEventElapsedTime(&ms, begin.get(), end.get()));
       if (repeat == 1 || (repeat > 1 && ms < least_ms)) least_ms = ms;
     }
     if (least_ms > 0 && (best_ms == 0 || least_ms < best_ms)) {
@@ -119,44 +172,49 @@ cublasLtMatmulAlgo_t CudaLinear::choose(const Product& product, CudaStream& stre
       best_ms = least_ms;
     }
   }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return proposals[static_cast<size_t>(best)].algo;
+  return candidates[best];
+}
+
+const CudaLinear::Plan& CudaLinear::plan_of(const LinearArgs& args,
+                                            bool may_stream,
+                                            CudaStream& stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& plans = may_stream ? plans_ : cublas_plans_;
+  const PlanKey key = key_of(args, stream);
+  const auto found = plans.find(key);
+  if (found != plans.end()) return found->second;
+  return plans.emplace(key, choose(args, may_stream, stream)).first->second;
 }
 
 void CudaLinear::run_cublas(const LinearArgs& args, CudaStream& stream) {
   Product product(args);
-  const PlanKey key(args.weight->out_features(), args.weight->in_features(),
-                    token_bucket(args.num_tokens), args.out_dtype == DType::kF32,
-                    stream.workspace_bytes() > 0);
-  cublasLtMatmulAlgo_t algorithm;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto found = plans_.find(key);
-    if (found == plans_.end()) found = plans_.emplace(key, choose(product, stream)).first;
-    algorithm = found->second;
-  }
-  ZIPAGE_CUBLAS_CHECK(product.run(handle_, algorithm, stream));
+  ZIPAGE_CUBLAS_CHECK(product.run(handle_, plan_of(args, false, stream).algorithm, stream));
 }
 
-bool CudaLinear::run_stream(const LinearArgs& args, int32_t cluster, CudaStream& stream) {
-  if (stream.workspace_bytes() < kWorkspaceBytes || args.num_tokens > kMaxStreamTokens)
-    return false;
+std::optional<GemmStreamArgs> CudaLinear::stream_args(const LinearArgs& args,
+                                                      const CudaStream& stream) const {
+  if (stream.workspace_bytes() < kWorkspaceBytes || args.num_tokens > kMaxStreamTokens) return {};
   const auto& weight = static_cast<const CudaLinearWeight&>(*args.weight);
-  const GemmStreamArgs stream_args{weight.data(),
-                                   args.x,
-                                   weight.bias(),
-                                   args.out,
-                                   args.out_dtype,
-                                   args.num_tokens,
-                                   weight.out_features(),
-                                   weight.in_features(),
-                                   static_cast<std::byte*>(stream.workspace()) + kCublasBytes,
-                                   kWorkspaceBytes - kCublasBytes,
-                                   cluster,
-                                   true};
-  if (!gemm_stream_takes(stream_args, context_)) return false;
-  launch_gemm_stream(stream_args, context_, stream.handle());
+  const GemmStreamArgs result{weight.data(),
+                              args.x,
+                              weight.bias(),
+                              args.out,
+                              args.out_dtype,
+                              args.num_tokens,
+                              weight.out_features(),
+                              weight.in_features(),
+                              static_cast<std::byte*>(stream.workspace()) + kCublasBytes,
+                              kWorkspaceBytes - kCublasBytes,
+                              0,
+                              context_.early_start()};
+  if (!gemm_stream_takes(result, context_)) return {};
+  return result;
+}
+
+bool CudaLinear::run_stream(const LinearArgs& args, CudaStream& stream) {
+  const auto own = stream_args(args, stream);
+  if (!own) return false;
+  launch_gemm_stream(*own, context_, stream.handle());
   return true;
 }
 
@@ -171,13 +229,13 @@ void CudaLinear::run(const LinearArgs& args, CudaStream& stream) {
                     context_, stream.handle());
     return;
   }
-  if (run_stream(args, args.num_tokens > 64 ? 2 : 1, stream)) return;
-  run_cublas(args, stream);
-  if (weight.bias() != nullptr) {
-    launch_add_bias(
-        {args.out_dtype, weight.bias(), args.num_tokens, weight.out_features(), args.out}, context_,
-        stream.handle());
+  const Plan& plan = plan_of(args, true, stream);
+  if (plan.own) {
+    ZIPAGE_CHECK(run_stream(args, stream));
+    return;
   }
+  Product product(args);
+  ZIPAGE_CUBLAS_CHECK(product.run(handle_, plan.algorithm, stream));
 }
 
 }  // namespace zipage

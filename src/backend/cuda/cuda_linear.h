@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_context.h"
 #include "backend/cuda/cuda_stream.h"
+#include "backend/cuda/kernels/gemm.h"
 
 namespace zipage {
 
@@ -29,7 +31,8 @@ class CudaLinearWeight final : public LinearWeight {
   size_t bytes() const override;
   DType dtype() const { return dtype_; }
   void* data() const { return data_; }
-  const float* bias() const { return bias_; }  // [out_features] or null
+  const float* bias() const { return bias_; }           // [out_features] or null
+  const void* bias_bf16() const { return bias_bf16_; }  // the same, rounded
   // Fills rows [row, row + rows of the part), or the bias from `row` on. Host to device, done on
   // return.
   void upload_rows(const HostTensor& part, int64_t row);
@@ -42,6 +45,7 @@ class CudaLinearWeight final : public LinearWeight {
   int64_t in_features_;
   void* data_ = nullptr;
   float* bias_ = nullptr;
+  void* bias_bf16_ = nullptr;
 };
 
 class CudaLinear {
@@ -61,21 +65,30 @@ class CudaLinear {
   void run(const LinearArgs& args, CudaStream& stream);
   // The same through cuBLASLt whatever the number of rows: what benches compare with.
   void run_cublas(const LinearArgs& args, CudaStream& stream);
-  // The same through the own kernel for few tokens, `cluster` blocks sharing token tiles. False
-  // where it cannot.
-  bool run_stream(const LinearArgs& args, int32_t cluster, CudaStream& stream);
+  // The same through the own kernel for few tokens; false where it cannot. run() takes whichever
+  // was faster when a shape and number of tokens first came outside a capture.
+  bool run_stream(const LinearArgs& args, CudaStream& stream);
 
  private:
-  // out, in, tokens rounded up to a bucket, f32 output, workspace there
-  using PlanKey = std::tuple<int64_t, int64_t, int64_t, bool, bool>;
+  // out, in, tokens rounded up to a bucket, f32 output, bias, workspace there
+  using PlanKey = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool>;
   struct Product;  // descriptors of one call
-  cublasLtMatmulAlgo_t choose(const Product& product, CudaStream& stream);
+  struct Plan {
+    bool own = false;  // the own kernel, not cuBLASLt
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+  std::optional<GemmStreamArgs> stream_args(const LinearArgs& args, const CudaStream& stream) const;
+  PlanKey key_of(const LinearArgs& args, const CudaStream& stream) const;
+  std::vector<cublasLtMatmulAlgo_t> propose(const Product& product, const CudaStream& stream) const;
+  Plan choose(const LinearArgs& args, bool may_stream, CudaStream& stream);
+  const Plan& plan_of(const LinearArgs& args, bool may_stream, CudaStream& stream);
 
   CudaContext context_;
   DType dtype_;
   cublasLtHandle_t handle_ = nullptr;
-  std::mutex mutex_;  // guards plans_
-  std::map<PlanKey, cublasLtMatmulAlgo_t> plans_;
+  std::mutex mutex_;                      // guards plans
+  std::map<PlanKey, Plan> plans_;         // of run()
+  std::map<PlanKey, Plan> cublas_plans_;  // of run_cublas()
 };
 
 }  // namespace zipage

@@ -56,6 +56,7 @@ CudaLinearWeight::CudaLinearWeight(int device,
 CudaLinearWeight::~CudaLinearWeight() {
   cudaFree(data_);
   cudaFree(bias_);
+  cudaFree(bias_bf16_);
 }
 
 size_t CudaLinearWeight::bytes() const {
@@ -73,8 +74,11 @@ void CudaLinearWeight::upload_bias(const HostTensor& part, int64_t row) {
     const size_t size = static_cast<size_t>(out_features_) * sizeof(float);
     ZIPAGE_CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&bias_), size));
     ZIPAGE_CUDA_CHECK(cudaMemset(bias_, 0, size));
+    ZIPAGE_CUDA_CHECK(cudaMalloc(&bias_bf16_, size / 2));
+    ZIPAGE_CUDA_CHECK(cudaMemset(bias_bf16_, 0, size / 2));
   }
   upload(part, DType::kF32, reinterpret_cast<std::byte*>(bias_ + row));
+  upload(part, DType::kBF16, static_cast<std::byte*>(bias_bf16_) + 2 * row);
 }
 
 std::unique_ptr<LinearWeight> CudaLinear::make_weight(std::span<const HostTensor> parts,

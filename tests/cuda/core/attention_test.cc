@@ -217,8 +217,8 @@ TEST(PagedAttention, DecodeBf16) {
 TEST(PagedAttention, DecodeVariants) {
   const AttentionCase c{DType::kBF16, DType::kBF16, 128, 8, 2, 256, kDecodeRows};
   Device device(c.dtype);
-  for (const auto variant : {DecodeVariant::kDefault, DecodeVariant::kSixWarps,
-                             DecodeVariant::kLongTiles, DecodeVariant::kCpAsync}) {
+  for (const auto variant : {DecodeVariant::kDefault, DecodeVariant::kFourWarps,
+                             DecodeVariant::kEightWarps, DecodeVariant::kTensorCopy}) {
     Step step(device, c, 12);
     launch_paged_attention_decode(step.args(), device.backend->context(),
                                   cuda_stream(*device.stream).handle(), variant);

@@ -52,11 +52,9 @@ inline std::vector<double> rounded(const std::vector<double>& values, DType dtyp
   return decode(encode(values, dtype), dtype);
 }
 
-// Half a unit in the last place, relative.
+// Half a unit in the last place of a value, over the value: at most this.
 inline double half_ulp(DType dtype) {
-  return dtype == DType::kF32    ? std::ldexp(1.0, -24)
-         : dtype == DType::kBF16 ? std::ldexp(1.0, -9)
-                                 : std::ldexp(1.0, -12);
+  return std::ldexp(1.0, dtype == DType::kF32 ? -24 : dtype == DType::kBF16 ? -8 : -11);
 }
 
 class Device {

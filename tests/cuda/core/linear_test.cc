@@ -139,14 +139,19 @@ TEST(Linear, Bf16) {
         check_output(device, o, c, DType::kBF16, out_dtype, out, name(c));
         ++count;
       }
-      for (const int cluster : {1, 2}) {
+      for (const bool own : {true, false}) {
         Buffer out = device.poisoned(static_cast<size_t>(dtype_bytes(out_dtype, c.out * c.tokens)));
         const LinearArgs args{DType::kBF16,      out_dtype, o.weight.get(),
                               o.x_device.data(), c.tokens,  out.data()};
         auto& stream = static_cast<CudaStream&>(*device.stream);
-        if (!device.backend->linear_kernels().run_stream(args, cluster, stream)) continue;
+        CudaLinear& linear = device.backend->linear_kernels();
+        if (own) {
+          if (!linear.run_stream(args, stream)) continue;
+        } else {
+          linear.run_cublas(args, stream);
+        }
         check_output(device, o, c, DType::kBF16, out_dtype, out,
-                     name(c) + " cluster " + std::to_string(cluster));
+                     name(c) + (own ? " own" : " cuBLASLt"));
         ++count;
       }
     }

@@ -43,7 +43,7 @@ __device__ inline void let_next_kernel_start() {
 __device__ inline void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes the barriers just initialised visible to the copy engine and to the cluster.
+// Makes the barriers just initialised visible to the copy engine.
 __device__ inline void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -53,17 +53,6 @@ __device__ inline void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
 }
 __device__ inline void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-// Arrives at the same barrier of another block of the cluster.
-__device__ inline void mbarrier_arrive_remote(uint32_t barrier, uint32_t rank) {
-  asm volatile(
-      "{\n\t"
-      ".reg .b32 remote;\n\t"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n\t"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n\t"
-      "}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
 }
 __device__ inline bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
@@ -109,32 +98,12 @@ __device__ inline void tma_load_2d(
       "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
       : "memory");
 }
-// The same into every block of the cluster that `mask` names, at the same place; each one's barrier
-// counts the bytes.
-__device__ inline void tma_load_2d_multicast(uint32_t to,
-                                             const CUtensorMap* map,
-                                             int32_t x,
-                                             int32_t y,
-                                             uint32_t barrier,
-                                             uint16_t mask,
-                                             uint64_t policy) {
+__device__ inline void tma_load_3d(
+    uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
-      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask), "l"(policy)
-      : "memory");
-}
-__device__ inline void tma_load_3d(uint32_t to,
-                                   const CUtensorMap* map,
-                                   int32_t x,
-                                   int32_t y,
-                                   int32_t z,
-                                   uint32_t barrier,
-                                   uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }
 __device__ inline void tma_prefetch_map(const CUtensorMap* map) {

@@ -20,6 +20,8 @@ namespace zipage {
 namespace {
 
 constexpr int kMaxGroup = 8;
+constexpr int kManyRows = 96;
+constexpr int kCombineThreads = 256;
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct DecodeParams {
@@ -39,6 +41,13 @@ struct DecodeParams {
   int32_t num_kv_heads;
   int32_t group;  // queries of a KV head
 };
+
+// Workers that get units: each at least two, so that no run is empty and short lists make few
+// pieces.
+__device__ inline int64_t active_workers(int64_t total, int64_t workers) {
+  const int64_t most = (total + 1) / 2;
+  return most < workers ? most : workers;
+}
 
 // A place in the list of units.
 struct Cursor {
@@ -143,12 +152,10 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
   const int t = lane % 4;
   const uint32_t warp_tiles =
       shared_address(tiles) + static_cast<uint32_t>(warp * Config::kWarpBytes);
-  const uint32_t warp_barriers = shared_address(barriers + warp * kStages);
+  [[maybe_unused]] const uint32_t warp_barriers = shared_address(barriers + warp * kStages);
 
-  uint64_t policy = 0;
   if constexpr (Config::kUseTma) {
 #if __CUDA_ARCH__ >= 900
-    policy = policy_evict_first();
     if (lane == 0) {
       for (int s = 0; s < kStages; ++s) mbarrier_init(warp_barriers + 8 * s, 1);
       mbarrier_init_fence();
@@ -164,10 +171,11 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
       p.prefix[i] = prefix[i];
     }
   }
-  const int64_t workers = static_cast<int64_t>(gridDim.x) * Config::kWarps;
-  const int64_t worker = static_cast<int64_t>(blockIdx.x) * Config::kWarps + warp;
-  const int begin = static_cast<int>(total * worker / workers);
-  const int end = static_cast<int>(total * (worker + 1) / workers);
+  // Neighbouring workers sit on different SMs, so that few of them still use all.
+  const int64_t workers = active_workers(total, static_cast<int64_t>(gridDim.x) * Config::kWarps);
+  const int64_t worker = static_cast<int64_t>(warp) * gridDim.x + blockIdx.x;
+  const int begin = worker < workers ? static_cast<int>(total * worker / workers) : 0;
+  const int end = worker < workers ? static_cast<int>(total * (worker + 1) / workers) : 0;
   if (begin == end) {
     let_next_kernel_start();
     return;
@@ -193,9 +201,8 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
         if (lane == 0) {
           const uint32_t barrier = warp_barriers + 8 * static_cast<uint32_t>(stage);
           mbarrier_expect(barrier, 2 * Config::kTileBytes);
-          tma_load_3d(to, &k_map, 0, static_cast<int32_t>(entry), 0, barrier, policy);
-          tma_load_3d(to + Config::kTileBytes, &v_map, 0, static_cast<int32_t>(entry), 0, barrier,
-                      policy);
+          tma_load_3d(to, &k_map, 0, static_cast<int32_t>(entry), 0, barrier);
+          tma_load_3d(to + Config::kTileBytes, &v_map, 0, static_cast<int32_t>(entry), 0, barrier);
         }
 #endif
       } else {
@@ -223,6 +230,8 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
   };
   for (int s = 0; s < kStages; ++s) issue(s);
 
+  const uint32_t k_lane = Tile::lane_part(lane % 16, lane / 16);
+  const uint32_t v_lane = Tile::lane_part(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   uint32_t q[kSteps][2];
   float o[kSteps][4];
   float maximum[2];
@@ -231,7 +240,7 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
   bool fresh = true;        // the next unit starts a piece
   bool from_start = false;  // the piece starts at entry 0
   int stage = 0;
-  uint32_t parity = 0;
+  [[maybe_unused]] uint32_t parity = 0;
   for (int unit = begin; unit < end; ++unit) {
     if (fresh) {
       fresh = false;
@@ -292,7 +301,8 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
 #pragma unroll
       for (int m = 0; m < kTile / 16; ++m) {
         uint32_t a[4];
-        load_matrices(a, k_tile + Tile::offset(m * 16 + lane % 16, step * 2 + lane / 16, kTile));
+        load_matrices(a, k_tile + (k_lane ^ Tile::step_mask(step)) + Tile::step_part(step, kTile) +
+                             m * 16 * Tile::kChunkBytes);
         mma_bf16(s[m], a, q[step][0], q[step][1]);
       }
     }
@@ -315,7 +325,7 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
         tile_max[j] = fmaxf(tile_max[j], __shfl_xor_sync(0xffffffffu, tile_max[j], offset));
       }
       const float new_max = fmaxf(maximum[j], tile_max[j]);
-      keep[j] = exp2f(maximum[j] - new_max);
+      keep[j] = power_of_two(maximum[j] - new_max);
       maximum[j] = new_max;
       sum[j] *= keep[j];
     }
@@ -330,7 +340,7 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
       float e[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        e[j] = exp2f(s[m][j] - maximum[j % 2]);
+        e[j] = power_of_two(s[m][j] - maximum[j % 2]);
         sum[j % 2] += e[j];
       }
       const uint32_t b0 = transpose_matrix(pack_bf16(e[0], e[1]));
@@ -338,8 +348,8 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         uint32_t a[4];
-        load_matrices_transposed(a, v_tile + Tile::offset(m * 16 + lane % 8 + lane / 16 * 8,
-                                                          step * 2 + lane / 8 % 2, kTile));
+        load_matrices_transposed(a, v_tile + (v_lane ^ Tile::step_mask(step)) +
+                                        Tile::step_part(step, kTile) + m * 16 * Tile::kChunkBytes);
         mma_bf16(o[step], a, b0, b1);
       }
     }
@@ -406,8 +416,9 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
 
 // Adds the pieces of a (row, head) that several workers had, in order. Grid [num_rows,
 // num_kv_heads].
-__global__ void __launch_bounds__(128)
-    combine_kernel(const DecodeParams p, int32_t head_dim, int64_t workers) {
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_kernel(const DecodeParams p, int32_t head_dim, int64_t all_workers) {
+  let_next_kernel_start();
   wait_for_previous_kernel();
   const int row = static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);
@@ -418,40 +429,54 @@ __global__ void __launch_bounds__(128)
   bf16* out = p.out + (static_cast<int64_t>(token) * p.num_kv_heads + head) * p.group * head_dim;
   const int values = p.group * head_dim;
   if (row_tiles == 0) {  // a row without entries
-    for (int i = static_cast<int>(threadIdx.x); i < values; i += 128)
+    for (int i = static_cast<int>(threadIdx.x); i < values; i += kCombineThreads)
       out[i] = from_float<bf16>(0.0f);
     return;
   }
   const int64_t total = p.prefix[p.num_rows];
+  const int64_t workers = active_workers(total, all_workers);
   const int64_t first = before + static_cast<int64_t>(head) * row_tiles;
   const int64_t last = first + row_tiles - 1;
-  // Worker w has units [total * w / workers, total * (w + 1) / workers); the one of unit u is the
-  // last whose begin is <= u and whose run is not empty.
-  const auto owner = [&](int64_t unit) { return ((unit + 1) * workers - 1) / total; };
-  const int64_t first_worker = owner(first);
-  const int64_t last_worker = owner(last);
-  if (first_worker == last_worker) return;
-  const int64_t stride = static_cast<int64_t>(p.group) * (head_dim + 2);
-  const auto slot = [&](int64_t worker) {
-    return p.partials + (worker * 2 + (worker == first_worker ? 1 : 0)) * stride;
+  // Worker w has units [total * w / workers, total * (w + 1) / workers), none of them empty.
+  const auto owner = [&](int64_t unit) {
+    return static_cast<int>(((unit + 1) * workers - 1) / total);
   };
-  for (int i = static_cast<int>(threadIdx.x); i < values; i += 128) {
-    const int state = values + i / head_dim * 2;
+  const int first_worker = owner(first);
+  const int count = owner(last) - first_worker + 1;
+  if (count == 1) return;
+  const int64_t stride = static_cast<int64_t>(p.group) * (head_dim + 2);
+  const auto piece = [&](int i) {
+    return p.partials + (static_cast<int64_t>(first_worker + i) * 2 + (i == 0 ? 1 : 0)) * stride;
+  };
+  __shared__ float maxima[kMaxGroup];
+  __shared__ float inverses[kMaxGroup];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int query = static_cast<int>(threadIdx.x) / 32; query < p.group;
+       query += kCombineThreads / 32) {
+    const int state = values + query * 2;
     float maximum = -INFINITY;
-    for (int64_t w = first_worker; w <= last_worker; ++w) {
-      if (total * w / workers == total * (w + 1) / workers) continue;
-      maximum = fmaxf(maximum, slot(w)[state]);
+    for (int i = lane; i < count; i += 32) maximum = fmaxf(maximum, piece(i)[state]);
+    maximum = warp_max(maximum);
+    float sum = 0;
+    for (int i = lane; i < count; i += 32) {
+      sum += power_of_two(piece(i)[state] - maximum) * piece(i)[state + 1];
     }
-    float numerator = 0;
-    float denominator = 0;
-    for (int64_t w = first_worker; w <= last_worker; ++w) {
-      if (total * w / workers == total * (w + 1) / workers) continue;
-      const float* piece = slot(w);
-      const float weight = exp2f(piece[state] - maximum);
-      numerator += weight * piece[i];
-      denominator += weight * piece[state + 1];
+    sum = warp_sum(sum);
+    if (lane == 0) {
+      maxima[query] = maximum;
+      inverses[query] = 1 / sum;
     }
-    out[i] = from_float<bf16>(numerator / denominator);
+  }
+  __syncthreads();
+  for (int v = static_cast<int>(threadIdx.x); v < values; v += kCombineThreads) {
+    const int query = v / head_dim;
+    const int state = values + query * 2;
+    float sum = 0;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      sum += power_of_two(piece(i)[state] - maxima[query]) * piece(i)[v];
+    }
+    out[v] = from_float<bf16>(sum * inverses[query]);
   }
 }
 
@@ -477,47 +502,44 @@ void launch_config(const PagedAttentionArgs& args,
   ZIPAGE_CUDA_CHECK(cudaFuncSetAttribute(decode_kernel<Config>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(shared)));
-  const bool early = context.compute_capability >= 90;
+  const bool early = context.early_start();
   ZIPAGE_CUDA_CHECK(
       launch_kernel(decode_kernel<Config>, dim3(static_cast<unsigned>(context.num_sms)),
-                    dim3(Config::kWarps * 32), shared, stream, false, params, k_map, v_map));
+                    dim3(Config::kWarps * 32), shared, stream, early, params, k_map, v_map));
   ZIPAGE_CUDA_CHECK(launch_kernel(
       combine_kernel,
       dim3(static_cast<unsigned>(params.num_rows), static_cast<unsigned>(kv.num_kv_heads)),
-      dim3(128), 0, stream, early, params, kv.head_dim,
+      dim3(kCombineThreads), 0, stream, early, params, kv.head_dim,
       static_cast<int64_t>(context.num_sms) * Config::kWarps));
 }
 
-// Warps and stages fill about 200 KB of shared memory on Hopper, 160 KB on A100.
-template <int kDim, bool kTma>
+// 128 KB of stages an SM: enough in flight to cover the latency of memory; more was slower
+// (docs/performance.md). Many rows end often, and eight warps hide each other's ends; few rows make
+// fewer pieces with four.
+template <int kDim>
 void launch_dim(const PagedAttentionArgs& args,
                 const DecodeParams& params,
                 const CudaContext& context,
                 cudaStream_t stream,
                 DecodeVariant variant) {
+  constexpr int kWarps = kDim > 128 ? 2 : 4;
+  constexpr int kStages = 128 * 1024 / (kWarps * 2 * 32 * kDim * 2);
   if (args.kv->block_size % 32 != 0) {
-    return launch_config<DecodeConfig<kDim, 16, 4, 2, kTma>>(args, params, context, stream);
+    return launch_config<DecodeConfig<kDim, 16, 2 * kStages, kWarps, false>>(args, params, context,
+                                                                             stream);
   }
-  if constexpr (kDim == 128 && kTma) {
-    switch (variant) {
-      case DecodeVariant::kDefault:
-        break;
-      case DecodeVariant::kSixWarps:
-        return launch_config<DecodeConfig<kDim, 32, 2, 6, kTma>>(args, params, context, stream);
-      case DecodeVariant::kLongTiles:
-        if (args.kv->block_size % 64 == 0) {
-          return launch_config<DecodeConfig<kDim, 64, 2, 3, kTma>>(args, params, context, stream);
-        }
-        break;
-      case DecodeVariant::kCpAsync:
-        break;
+  if constexpr (kDim == 128) {
+    if (variant == DecodeVariant::kDefault && params.num_rows >= kManyRows)
+      variant = DecodeVariant::kEightWarps;
+    if (variant == DecodeVariant::kEightWarps) {
+      return launch_config<DecodeConfig<kDim, 16, 2, 8, false>>(args, params, context, stream);
+    }
+    if (variant == DecodeVariant::kTensorCopy && context.is_hopper()) {
+      return launch_config<DecodeConfig<kDim, 32, kStages, kWarps, true>>(args, params, context,
+                                                                          stream);
     }
   }
-  constexpr int kStageBytes = 2 * 32 * kDim * 2;
-  constexpr int kBudget = kTma ? 200 * 1024 : 160 * 1024;
-  constexpr int kWarps = kDim < 256 ? 4 : kTma ? 3 : 2;
-  constexpr int kStages = kBudget / (kWarps * kStageBytes);
-  launch_config<DecodeConfig<kDim, 32, kStages, kWarps, kTma>>(args, params, context, stream);
+  launch_config<DecodeConfig<kDim, 32, kStages, kWarps, false>>(args, params, context, stream);
 }
 
 }  // namespace
@@ -536,7 +558,7 @@ size_t decode_workspace_bytes(int32_t max_rows,
                               int32_t num_kv_heads,
                               int32_t head_dim,
                               const CudaContext& context) {
-  constexpr size_t kMostWarps = 6;
+  constexpr size_t kMostWarps = 8;
   const auto group = static_cast<size_t>(num_q_heads / num_kv_heads);
   const size_t prefix = (static_cast<size_t>(max_rows) + 1 + 63) / 64 * 256;
   return prefix + static_cast<size_t>(context.num_sms) * kMostWarps * 2 * group *
@@ -568,14 +590,7 @@ void launch_paged_attention_decode(const PagedAttentionArgs& args,
       kv.block_size,
       kv.num_kv_heads,
       kv.num_q_heads / kv.num_kv_heads};
-  const bool tma = context.is_hopper() && variant != DecodeVariant::kCpAsync;
-  const auto launch = [&]<int kDim>() {
-    if (tma) {
-      launch_dim<kDim, true>(args, params, context, stream, variant);
-    } else {
-      launch_dim<kDim, false>(args, params, context, stream, variant);
-    }
-  };
+  const auto launch = [&]<int kDim>() { launch_dim<kDim>(args, params, context, stream, variant); };
   switch (kv.head_dim) {
     case 64:
       return launch.template operator()<64>();

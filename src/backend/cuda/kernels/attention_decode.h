@@ -8,8 +8,9 @@ namespace zipage {
 
 inline constexpr int32_t kMaxDecodeRows = 2048;  // their prefix sums lie in shared memory
 
-// How the stages are cut. kCpAsync is the path of GPUs before Hopper.
-enum class DecodeVariant { kDefault, kSixWarps, kLongTiles, kCpAsync };
+// How the stages are cut and filled. kDefault chooses by the number of rows; kTensorCopy uses
+// Hopper's copy engine, for the bench (head_dim 128).
+enum class DecodeVariant { kDefault, kFourWarps, kEightWarps, kTensorCopy };
 
 // Whether dtypes and shape fit.
 bool decode_kernel_takes(const PagedAttentionArgs& args);

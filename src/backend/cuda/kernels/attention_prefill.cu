@@ -14,8 +14,6 @@ namespace zipage {
 
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;
 constexpr int kKeys = 64;  // entries of a tile
 constexpr float kLog2e = 1.4426950408889634f;
 
@@ -36,12 +34,18 @@ struct PrefillParams {
   bool skip_single;
 };
 
-template <int kDim>
+// kNumWarps warps of kNumBlocks 16-query tiles each.
+template <int kDim, int kNumWarps, int kNumBlocks>
 struct PrefillShape {
-  static constexpr int kBlocks = kDim > 128 ? 1 : 2;  // 16-row tiles of a warp
+  static constexpr int kHeadDim = kDim;
+  static constexpr int kWarps = kNumWarps;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlocks = kNumBlocks;
   static constexpr int kQueries = kWarps * 16 * kBlocks;
   static constexpr int kQueryBytes = kQueries * kDim * 2;
   static constexpr int kKeyBytes = kKeys * kDim * 2;
+  // Two blocks an SM where they fit.
+  static constexpr int kPerSm = kDim > 128 || kWarps > 4 ? 1 : 2;
   static constexpr size_t kSharedBytes = 1024 + kQueryBytes + 4 * kKeyBytes;
 };
 
@@ -85,9 +89,11 @@ __device__ inline void cp_async_16_or_zero(uint32_t to, const void* from, bool e
                : "memory");
 }
 
-template <int kDim>
-__global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p) {
-  using Shape = PrefillShape<kDim>;
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kPerSm)
+    prefill_kernel(const PrefillParams p) {
+  constexpr int kDim = Shape::kHeadDim;
+  constexpr int kThreads = Shape::kThreads;
   using Tile = SwizzledTile<kDim>;
   constexpr int kBlocks = Shape::kBlocks;
   constexpr int kQueries = Shape::kQueries;
@@ -104,6 +110,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p
   const int g = lane / 4;
   const int t = lane % 4;
 
+  let_next_kernel_start();
   wait_for_previous_kernel();
   if (warp == 0) {
     // The last tiles see the most keys: they start first.
@@ -193,6 +200,9 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p
     }
   }
 
+  const uint32_t q_lane = Tile::lane_part(warp * kBlocks * 16 + lane % 16, lane / 16);
+  const uint32_t k_lane = Tile::lane_part(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  const uint32_t v_lane = Tile::lane_part(lane / 8 % 2 * 8 + lane % 8, lane / 16);
   for (int index = 0; index < num_tiles; ++index) {
     const uint32_t k_tile = k_tiles + static_cast<uint32_t>(index % 2 * Shape::kKeyBytes);
     const uint32_t v_tile = v_tiles + static_cast<uint32_t>(index % 2 * Shape::kKeyBytes);
@@ -215,14 +225,14 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p
       uint32_t a[kBlocks][4];
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        load_matrices(a[b], q_tile + Tile::offset((warp * kBlocks + b) * 16 + lane % 16,
-                                                  step * 2 + lane / 16, kQueries));
+        load_matrices(a[b], q_tile + (q_lane ^ Tile::step_mask(step)) +
+                                Tile::step_part(step, kQueries) + b * 16 * Tile::kChunkBytes);
       }
 #pragma unroll
       for (int n = 0; n < kKeys / 16; ++n) {
         uint32_t keys[4];
-        load_matrices(keys, k_tile + Tile::offset(n * 16 + lane / 16 * 8 + lane % 8,
-                                                  step * 2 + lane / 8 % 2, kKeys));
+        load_matrices(keys, k_tile + (k_lane ^ Tile::step_mask(step)) +
+                                Tile::step_part(step, kKeys) + n * 16 * Tile::kChunkBytes);
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
           mma_bf16(s[b][2 * n], a[b], keys[0], keys[1]);
@@ -253,21 +263,23 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p
         tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
         tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 2));
         const float new_max = fmaxf(maximum[b][j], tile_max * p.scale_log2);
-        const float keep = exp2f(maximum[b][j] - new_max);
+        const float keep = power_of_two(maximum[b][j] - new_max);
         maximum[b][j] = new_max;
         base[j] = new_max;
         sum[b][j] *= keep;
+        if (__any_sync(0xffffffffu, keep != 1)) {  // the maximum settles after a few tiles
 #pragma unroll
-        for (int n = 0; n < kDim / 8; ++n) {
-          o[b][n][2 * j] *= keep;
-          o[b][n][2 * j + 1] *= keep;
+          for (int n = 0; n < kDim / 8; ++n) {
+            o[b][n][2 * j] *= keep;
+            o[b][n][2 * j + 1] *= keep;
+          }
         }
       }
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          s[b][n][j] = exp2f(fmaf(s[b][n][j], p.scale_log2, -base[j / 2]));
+          s[b][n][j] = power_of_two(fmaf(s[b][n][j], p.scale_log2, -base[j / 2]));
           sum[b][j / 2] += s[b][n][j];
         }
       }
@@ -289,8 +301,9 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p
 #pragma unroll
       for (int n = 0; n < kDim / 16; ++n) {
         uint32_t values[4];
-        load_matrices_transposed(values, v_tile + Tile::offset(m * 16 + lane / 8 % 2 * 8 + lane % 8,
-                                                               n * 2 + lane / 16, kKeys));
+        load_matrices_transposed(values, v_tile + (v_lane ^ Tile::step_mask(n)) +
+                                             Tile::step_part(n, kKeys) +
+                                             m * 16 * Tile::kChunkBytes);
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
           mma_bf16(o[b][2 * n], a[b], values[0], values[1]);
@@ -320,18 +333,42 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const PrefillParams p
   }
 }
 
-template <int kDim>
-void launch_dim(const PrefillParams& params, int32_t num_tokens, cudaStream_t stream) {
-  using Shape = PrefillShape<kDim>;
-  ZIPAGE_CUDA_CHECK(cudaFuncSetAttribute(prefill_kernel<kDim>,
+template <typename Shape>
+void launch_shape(const PrefillParams& params,
+                  int32_t num_tokens,
+                  bool early_start,
+                  cudaStream_t stream) {
+  ZIPAGE_CUDA_CHECK(cudaFuncSetAttribute(prefill_kernel<Shape>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(Shape::kSharedBytes)));
   // At most this many tiles, whatever the rows' lengths are.
   const int64_t tiles =
       static_cast<int64_t>(num_tokens) * params.group / Shape::kQueries + params.num_rows;
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(params.num_kv_heads));
-  prefill_kernel<kDim><<<grid, kThreads, Shape::kSharedBytes, stream>>>(params);
-  ZIPAGE_CUDA_CHECK_LAUNCH("paged_attention_prefill");
+  ZIPAGE_CUDA_CHECK(launch_kernel(prefill_kernel<Shape>, grid, dim3(Shape::kThreads),
+                                  Shape::kSharedBytes, stream, early_start, params));
+}
+
+template <int kDim>
+void launch_dim(const PrefillParams& params,
+                const StepBatch& batch,
+                const CudaContext& context,
+                cudaStream_t stream,
+                PrefillVariant variant) {
+  constexpr int kBlocks = kDim > 128 ? 1 : 2;
+  if constexpr (kDim <= 128) {
+    using Wide = PrefillShape<kDim, 8, kBlocks>;
+    const bool fits = Wide::kSharedBytes <= context.max_shared_bytes;
+    // Wide blocks read keys half as often; short rows fill narrow ones better.
+    const bool is_long =
+        static_cast<int64_t>(batch.max_row_tokens) * params.group >= 16 * Wide::kQueries;
+    if (fits && (variant == PrefillVariant::kEightWarps ||
+                 (variant == PrefillVariant::kDefault && is_long))) {
+      return launch_shape<Wide>(params, batch.num_tokens, context.early_start(), stream);
+    }
+  }
+  launch_shape<PrefillShape<kDim, 4, kBlocks>>(params, batch.num_tokens, context.early_start(),
+                                               stream);
 }
 
 }  // namespace
@@ -345,8 +382,9 @@ bool prefill_kernel_takes(const PagedAttentionArgs& args) {
 
 void launch_paged_attention_prefill(const PagedAttentionArgs& args,
                                     bool skip_single,
-                                    const CudaContext&,
-                                    cudaStream_t stream) {
+                                    const CudaContext& context,
+                                    cudaStream_t stream,
+                                    PrefillVariant variant) {
   const StepBatch& batch = *args.batch;
   const PagedKvView& kv = *args.kv;
   if (batch.num_tokens == 0) return;
@@ -367,15 +405,15 @@ void launch_paged_attention_prefill(const PagedAttentionArgs& args,
                              skip_single};
   switch (kv.head_dim) {
     case 64:
-      return launch_dim<64>(params, batch.num_tokens, stream);
+      return launch_dim<64>(params, batch, context, stream, variant);
     case 80:
-      return launch_dim<80>(params, batch.num_tokens, stream);
+      return launch_dim<80>(params, batch, context, stream, variant);
     case 96:
-      return launch_dim<96>(params, batch.num_tokens, stream);
+      return launch_dim<96>(params, batch, context, stream, variant);
     case 128:
-      return launch_dim<128>(params, batch.num_tokens, stream);
+      return launch_dim<128>(params, batch, context, stream, variant);
     case 256:
-      return launch_dim<256>(params, batch.num_tokens, stream);
+      return launch_dim<256>(params, batch, context, stream, variant);
     default:
       kernel_lacks("paged_attention", "head_dim", kv.head_dim, "64, 80, 96, 128 or 256 in bf16");
   }

@@ -43,6 +43,13 @@ struct alignas(sizeof(T) * N) Pack {
 template <typename T>
 inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
+// 2^x to about 2 units in the last place; 0 for x = -inf.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 __device__ inline float warp_sum(float x) {
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
   return x;

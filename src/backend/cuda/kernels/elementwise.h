@@ -8,14 +8,7 @@ namespace zipage {
 
 void launch_silu_mul(const SiluMulArgs& args, const CudaContext& context, cudaStream_t stream);
 
-// out[t, i] += bias[i]
-struct AddBiasArgs {
-  DType dtype;        // of out
-  const float* bias;  // [features]
-  int32_t num_tokens;
-  int64_t features;
-  void* out;  // [T, features]
-};
-void launch_add_bias(const AddBiasArgs& args, const CudaContext& context, cudaStream_t stream);
+// Reads memory and drops it: what was in the L2 before is gone. `bytes` is a multiple of 4,096.
+void launch_read_through(const void* data, size_t bytes, cudaStream_t stream);
 
 }  // namespace zipage

@@ -1,3 +1,4 @@
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/embed.h"
 
@@ -16,6 +17,8 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const Vector* __res
                                                              const int32_t* __restrict__ indirect,
                                                              int32_t vectors,
                                                              Vector* __restrict__ out) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const int32_t row = rows[blockIdx.x];
   const int64_t from = static_cast<int64_t>(row < 0 ? indirect[-1 - row] : row) * vectors;
   const int64_t to = static_cast<int64_t>(blockIdx.x) * vectors;
@@ -40,6 +43,7 @@ void copy_rows(DType dtype,
                int32_t num_rows,
                int32_t hidden,
                void* out,
+               bool early_start,
                cudaStream_t stream) {
   if (num_rows == 0 || hidden == 0) return;
   const int64_t row_bytes = dtype_bytes(dtype, hidden);
@@ -54,18 +58,20 @@ void copy_rows(DType dtype,
     copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint16_t*>(table), rows,
                                                     indirect, vectors, static_cast<uint16_t*>(out));
   }
-  ZIPAGE_CUDA_CHECK_LAUNCH("copy_rows");
 }
 
 }  // namespace
 
-void launch_embed(const EmbedKernelArgs& args, const CudaContext&, cudaStream_t stream) {
+void launch_embed(const EmbedKernelArgs& args, const CudaContext& context, cudaStream_t stream) {
   copy_rows(args.dtype, args.table, args.ids, args.previous_tokens, args.num_tokens, args.hidden,
-            args.out, stream);
+            args.out, context.early_start(), stream);
 }
 
-void launch_gather_rows(const GatherRowsArgs& args, const CudaContext&, cudaStream_t stream) {
-  copy_rows(args.dtype, args.x, args.rows, nullptr, args.num_rows, args.hidden, args.out, stream);
+void launch_gather_rows(const GatherRowsArgs& args,
+                        const CudaContext& context,
+                        cudaStream_t stream) {
+  copy_rows(args.dtype, args.x, args.rows, nullptr, args.num_rows, args.hidden, args.out,
+            context.early_start(), stream);
 }
 
 }  // namespace zipage

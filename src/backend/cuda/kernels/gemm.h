@@ -33,7 +33,7 @@ struct GemmStreamArgs {
   int64_t in_features;
   void* workspace;  // its first 4,096 bytes are 0 between launches
   size_t workspace_bytes;
-  int32_t cluster;   // blocks that share token tiles: 1 or 2
+  int32_t rows;      // of a tile: 0: chosen, 128 or 192
   bool early_start;  // may start before the kernel ahead of it in the stream has finished
 };
 bool gemm_stream_takes(const GemmStreamArgs& args, const CudaContext& context);

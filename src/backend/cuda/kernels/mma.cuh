@@ -64,6 +64,20 @@ struct SwizzledTile {
     const int swizzle = (row * kChunkBytes / 128) & (kUnits - 1);
     return chunk * rows * kChunkBytes + row * kChunkBytes + ((within ^ swizzle) * 16);
   }
+
+  // The same for unit 2 * step + high in pieces, so that a loop over steps costs one exclusive or
+  // each: offset is (lane_part(row, high) ^ step_mask(step)) + step_part(step, rows). Rows 16
+  // further on are 16 * kChunkBytes away.
+  static __device__ inline uint32_t lane_part(int row, int high) {
+    const int swizzle = (row * kChunkBytes / 128) & (kUnits - 1);
+    return static_cast<uint32_t>(row * kChunkBytes + (high ^ swizzle) * 16);
+  }
+  static __device__ constexpr uint32_t step_mask(int step) {
+    return static_cast<uint32_t>(2 * step % kUnits * 16);
+  }
+  static __device__ constexpr uint32_t step_part(int step, int rows) {
+    return static_cast<uint32_t>(2 * step / kUnits * rows * kChunkBytes);
+  }
 };
 
 }  // namespace zipage

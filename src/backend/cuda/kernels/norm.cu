@@ -1,3 +1,4 @@
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/norm.h"
 
@@ -13,6 +14,8 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(
     const T* x, T* residual, const float* __restrict__ weight, float eps, int32_t hidden, T* out) {
   using Vector = Pack<T, N>;
   __shared__ float shared[33];
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * hidden;
   const int vectors = hidden / N;
   const auto* x_row = reinterpret_cast<const Vector*>(x + row);
@@ -63,37 +66,38 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(
 }
 
 template <typename T, int N, int kPerThread>
-void launch(const RmsNormArgs& args, int threads, cudaStream_t stream) {
-  rms_norm_kernel<T, N, kPerThread><<<args.num_tokens, threads, 0, stream>>>(
-      static_cast<const T*>(args.x), static_cast<T*>(args.residual), args.weight, args.eps,
-      args.hidden, static_cast<T*>(args.out));
+void launch(const RmsNormArgs& args, int threads, const CudaContext& context, cudaStream_t stream) {
+  ZIPAGE_CUDA_CHECK(
+      launch_kernel(rms_norm_kernel<T, N, kPerThread>, dim3(static_cast<unsigned>(args.num_tokens)),
+                    dim3(static_cast<unsigned>(threads)), 0, stream, context.early_start(),
+                    static_cast<const T*>(args.x), static_cast<T*>(args.residual), args.weight,
+                    args.eps, args.hidden, static_cast<T*>(args.out)));
 }
 
 template <typename T, int N>
-void choose(const RmsNormArgs& args, cudaStream_t stream) {
+void choose(const RmsNormArgs& args, const CudaContext& context, cudaStream_t stream) {
   const int vectors = args.hidden / N;
   const auto threads = [&](int per_thread) {
     return ceil_div(ceil_div(vectors, per_thread), 32) * 32;
   };
-  if (vectors <= 256) return launch<T, N, 1>(args, threads(1), stream);
-  if (vectors <= 2 * kMaxThreads) return launch<T, N, 2>(args, threads(2), stream);
-  if (vectors <= 4 * kMaxThreads) return launch<T, N, 4>(args, threads(4), stream);
-  if (vectors <= 8 * kMaxThreads) return launch<T, N, 8>(args, threads(8), stream);
+  if (vectors <= 256) return launch<T, N, 1>(args, threads(1), context, stream);
+  if (vectors <= 2 * kMaxThreads) return launch<T, N, 2>(args, threads(2), context, stream);
+  if (vectors <= 4 * kMaxThreads) return launch<T, N, 4>(args, threads(4), context, stream);
+  if (vectors <= 8 * kMaxThreads) return launch<T, N, 8>(args, threads(8), context, stream);
   kernel_lacks("rms_norm", "hidden size", args.hidden, "up to 4096 vectors of 16 bytes");
 }
 
 }  // namespace
 
-void launch_rms_norm(const RmsNormArgs& args, const CudaContext&, cudaStream_t stream) {
+void launch_rms_norm(const RmsNormArgs& args, const CudaContext& context, cudaStream_t stream) {
   if (args.num_tokens == 0) return;
   dispatch_activation(args.dtype, "rms_norm", [&]<typename T>(T) {
     if (args.hidden % kVector<T> == 0) {
-      choose<T, kVector<T>>(args, stream);
+      choose<T, kVector<T>>(args, context, stream);
     } else {
-      choose<T, 1>(args, stream);
+      choose<T, 1>(args, context, stream);
     }
   });
-  ZIPAGE_CUDA_CHECK_LAUNCH("rms_norm");
 }
 
 }  // namespace zipage

@@ -1,3 +1,4 @@
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/rope.h"
 
@@ -6,6 +7,7 @@ namespace zipage {
 namespace {
 
 constexpr int kWarps = 8;
+constexpr int kHeads = 3;     // of a warp, their loads in flight together
 constexpr int kPack = 4;      // elements a lane moves at once
 constexpr int kMaxPacks = 2;  // a lane, so that head_dim <= 256
 constexpr int kMaxHeadDim = 32 * kPack * kMaxPacks;
@@ -40,76 +42,83 @@ __device__ inline void store_pack(T* to, const float (&value)[kPack]) {
   *reinterpret_cast<Pack<T, kPack>*>(to) = pack;
 }
 
-// One warp a head of a token: norm, rotation, and the stores. Grid [T, ceil(heads / kWarps)].
-template <typename T, typename KvT>
-__global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareParams p) {
-  __shared__ float heads_shared[kWarps][kMaxHeadDim];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t token = blockIdx.x;
-  const int num_heads = p.num_q_heads + 2 * p.num_kv_heads;
-  const int head = static_cast<int>(blockIdx.y) * kWarps + warp;
-  if (head >= num_heads) return;
-  const bool is_q = head < p.num_q_heads;
-  const bool is_v = head >= p.num_q_heads + p.num_kv_heads;
-  const int packs = p.head_dim / kPack;
-  const T* from = static_cast<const T*>(p.qkv) + (token * num_heads + head) * p.head_dim;
-
-  float x[kMaxPacks][kPack];
-  float squares = 0;
+// x, the lane's packs of a head, becomes its norm times `norm` (where given), rotated. `shared`
+// holds a head.
+template <typename T>
+__device__ inline void norm_and_rotate(const PrepareParams& p,
+                                       const float* norm,
+                                       const float* cosines,
+                                       int lane,
+                                       int packs,
+                                       float* shared,
+                                       float (&x)[kMaxPacks][kPack]) {
+  if (norm != nullptr) {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxPacks; ++i) {
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) squares += x[i][j] * x[i][j];
+    }
+    const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(p.head_dim) + p.norm_eps);
+#pragma unroll
+    for (int i = 0; i < kMaxPacks; ++i) {
+      const int pack = lane + 32 * i;
+      if (pack >= packs) continue;
+      const auto w = reinterpret_cast<const Pack<float, kPack>*>(norm)[pack];
+      // The normed head is rounded to T as a separate norm's output would be.
+#pragma unroll
+      for (int j = 0; j < kPack; ++j)
+        x[i][j] = to_float(from_float<T>(x[i][j] * scale * w.value[j]));
+    }
+  }
+  __syncwarp();  // the head before this one has been read
 #pragma unroll
   for (int i = 0; i < kMaxPacks; ++i) {
     const int pack = lane + 32 * i;
-    if (pack >= packs) continue;
-    const auto raw = reinterpret_cast<const Pack<T, kPack>*>(from)[pack];
+    if (pack < packs) store_pack(shared + pack * kPack, x[i]);
+  }
+  __syncwarp();
+  const int half = p.rotary_dim / 2;
+  const float* sines = cosines + half;
 #pragma unroll
+  for (int i = 0; i < kMaxPacks; ++i) {
+    const int e = (lane + 32 * i) * kPack;
+    if (e >= p.rotary_dim || e >= p.head_dim) continue;
+    if (half % kPack == 0) {
+      const bool low = e < half;
+      const int angle = low ? e : e - half;
+      const auto other =
+          *reinterpret_cast<const Pack<float, kPack>*>(shared + (low ? e + half : e - half));
+      const auto c = *reinterpret_cast<const Pack<float, kPack>*>(cosines + angle);
+      const auto s = *reinterpret_cast<const Pack<float, kPack>*>(sines + angle);
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        x[i][j] = x[i][j] * c.value[j] + (low ? -other.value[j] : other.value[j]) * s.value[j];
+      }
+      continue;
+    }
     for (int j = 0; j < kPack; ++j) {
-      x[i][j] = to_float(raw.value[j]);
-      squares += x[i][j] * x[i][j];
-    }
-  }
-  const float* norm = is_q ? p.q_norm : p.k_norm;
-  if (!is_v) {
-    float scale = 1;
-    if (norm != nullptr) {
-      scale = rsqrtf(warp_sum(squares) / static_cast<float>(p.head_dim) + p.norm_eps);
-    }
-    float* shared = heads_shared[warp];
-#pragma unroll
-    for (int i = 0; i < kMaxPacks; ++i) {
-      const int pack = lane + 32 * i;
-      if (pack >= packs) continue;
-#pragma unroll
-      for (int j = 0; j < kPack; ++j) {
-        const int e = pack * kPack + j;
-        // The normed head is rounded to T as a separate norm's output would be.
-        if (norm != nullptr) x[i][j] = to_float(from_float<T>(x[i][j] * scale * norm[e]));
-        shared[e] = x[i][j];
-      }
-    }
-    __syncwarp();
-    const int half = p.rotary_dim / 2;
-    const float* cosines = p.rope_cos_sin + static_cast<int64_t>(p.positions[token]) * p.rotary_dim;
-    const float* sines = cosines + half;
-#pragma unroll
-    for (int i = 0; i < kMaxPacks; ++i) {
-      const int pack = lane + 32 * i;
-      if (pack >= packs) continue;
-#pragma unroll
-      for (int j = 0; j < kPack; ++j) {
-        const int e = pack * kPack + j;
-        if (e < half) {
-          x[i][j] = x[i][j] * cosines[e] - shared[e + half] * sines[e];
-        } else if (e < p.rotary_dim) {
-          x[i][j] = x[i][j] * cosines[e - half] + shared[e - half] * sines[e - half];
-        }
+      const int place = e + j;
+      if (place < half) {
+        x[i][j] = x[i][j] * cosines[place] - shared[place + half] * sines[place];
+      } else if (place < p.rotary_dim) {
+        x[i][j] = x[i][j] * cosines[place - half] + shared[place - half] * sines[place - half];
       }
     }
   }
+}
 
-  if (is_q) {
-    const int32_t query_slot =
-        p.query_slots == nullptr || p.queries == nullptr ? -1 : p.query_slots[token];
+// Where a head goes: q to q_out and the query cache, k and v to their page.
+template <typename T, typename KvT>
+__device__ inline void store_head(const PrepareParams& p,
+                                  int64_t token,
+                                  int head,
+                                  int lane,
+                                  int packs,
+                                  int32_t kv_slot,
+                                  int32_t query_slot,
+                                  const float (&x)[kMaxPacks][kPack]) {
+  if (head < p.num_q_heads) {
     T* q_to = static_cast<T*>(p.q_out) + (token * p.num_q_heads + head) * p.head_dim;
     const int64_t kept = (static_cast<int64_t>(query_slot) * p.num_q_heads + head) * p.head_dim;
 #pragma unroll
@@ -129,11 +138,11 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareParams p) {
     }
     return;
   }
+  const bool is_v = head >= p.num_q_heads + p.num_kv_heads;
   const int kv_head = head - p.num_q_heads - (is_v ? p.num_kv_heads : 0);
-  const int32_t slot = p.kv_slots[token];
-  if (slot < 0) return;  // padding
-  const int64_t block = slot / p.block_size;
-  const int64_t entry = (block * p.num_kv_heads + kv_head) * p.block_size + slot % p.block_size;
+  if (kv_slot < 0) return;  // padding
+  const int64_t block = kv_slot / p.block_size;
+  const int64_t entry = (block * p.num_kv_heads + kv_head) * p.block_size + kv_slot % p.block_size;
   KvT* to = reinterpret_cast<KvT*>(is_v ? p.v : p.k) + entry * p.head_dim;
 #pragma unroll
   for (int i = 0; i < kMaxPacks; ++i) {
@@ -142,10 +151,59 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareParams p) {
   }
 }
 
+// One token and kHeads heads of it a warp: norm, rotation, and the stores. Grid [T, ceil(heads /
+// (kWarps * kHeads))].
+template <typename T, typename KvT>
+__global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareParams p) {
+  __shared__ alignas(16) float heads_shared[kWarps][kMaxHeadDim];
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t token = blockIdx.x;
+  const int num_heads = p.num_q_heads + 2 * p.num_kv_heads;
+  const int first_head = static_cast<int>(blockIdx.y) * kWarps * kHeads + warp;
+  const int packs = p.head_dim / kPack;
+
+  Pack<T, kPack> raw[kHeads][kMaxPacks];
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    const int head = first_head + h * kWarps;
+    const auto* from = reinterpret_cast<const Pack<T, kPack>*>(
+        static_cast<const T*>(p.qkv) + (token * num_heads + head) * p.head_dim);
+#pragma unroll
+    for (int i = 0; i < kMaxPacks; ++i) {
+      if (head < num_heads && lane + 32 * i < packs) raw[h][i] = from[lane + 32 * i];
+    }
+  }
+  // Everything that is read by token starts together with the heads.
+  const int32_t kv_slot = p.kv_slots[token];
+  const int32_t query_slot =
+      p.query_slots == nullptr || p.queries == nullptr ? -1 : p.query_slots[token];
+  const float* cosines = p.rope_cos_sin + static_cast<int64_t>(p.positions[token]) * p.rotary_dim;
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    const int head = first_head + h * kWarps;
+    if (head >= num_heads) break;
+    float x[kMaxPacks][kPack];
+#pragma unroll
+    for (int i = 0; i < kMaxPacks; ++i) {
+#pragma unroll
+      for (int j = 0; j < kPack; ++j)
+        x[i][j] = lane + 32 * i < packs ? to_float(raw[h][i].value[j]) : 0.0f;
+    }
+    if (head < p.num_q_heads + p.num_kv_heads) {
+      norm_and_rotate<T>(p, head < p.num_q_heads ? p.q_norm : p.k_norm, cosines, lane, packs,
+                         heads_shared[warp], x);
+    }
+    store_head<T, KvT>(p, token, head, lane, packs, kv_slot, query_slot, x);
+  }
+}
+
 }  // namespace
 
 void launch_attention_prepare(const AttentionPrepareArgs& args,
-                              const CudaContext&,
+                              const CudaContext& context,
                               cudaStream_t stream) {
   const StepBatch& batch = *args.batch;
   const PagedKvView& kv = *args.kv;
@@ -160,13 +218,13 @@ void launch_attention_prepare(const AttentionPrepareArgs& args,
                              args.norm_eps,   args.rotary_dim, kv.num_q_heads,    kv.num_kv_heads,
                              kv.head_dim,     kv.block_size};
   const dim3 grid(static_cast<unsigned>(batch.num_tokens),
-                  ceil_div(kv.num_q_heads + 2 * kv.num_kv_heads, kWarps));
+                  ceil_div(kv.num_q_heads + 2 * kv.num_kv_heads, kWarps * kHeads));
   dispatch_activation(args.dtype, "attention_prepare", [&]<typename T>(T) {
     dispatch_kv(kv.dtype, "attention_prepare", [&]<typename KvT>(KvT) {
-      prepare_kernel<T, KvT><<<grid, kWarps * 32, 0, stream>>>(params);
+      ZIPAGE_CUDA_CHECK(launch_kernel(prepare_kernel<T, KvT>, grid, dim3(kWarps * 32), 0, stream,
+                                      context.early_start(), params));
     });
   });
-  ZIPAGE_CUDA_CHECK_LAUNCH("attention_prepare");
 }
 
 }  // namespace zipage
