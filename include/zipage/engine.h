@@ -66,6 +66,7 @@ struct EngineStats {
   int64_t prefix_cache_queries = 0, prefix_cache_hits = 0;  // tokens
   int64_t swapped_out_blocks = 0, swapped_in_blocks = 0;
   int64_t evicted_tokens = 0;
+  int64_t kv_entries_read = 0;  // by attention: stored entries of every row of every step
   double compression_seconds = 0;
   // Wall time of the steps by part.
   double step_seconds = 0, schedule_seconds = 0, attention_seconds = 0, linear_seconds = 0,
@@ -75,7 +76,10 @@ struct EngineStats {
 // What the engine decided at its start.
 struct EngineInfo {
   std::string model_name, architecture, device, dtype, kv_cache_dtype;
+  std::string device_kind;  // "cpu" | "cuda"
   int64_t num_parameters = 0, weight_bytes = 0, vocab_size = 0, max_model_len = 0;
+  int64_t step_weight_bytes =
+      0;  // of the weights that a step reads: without an embedding of its own
   int32_t num_layers = 0, num_kv_heads = 0, head_dim = 0, block_size = 0;
   int64_t num_blocks = 0, max_query_slots = 0, max_blocks_per_seq = 0;  // N_total, M, N_max
   int64_t kv_bytes = 0, scratch_bytes = 0, planned_bytes = 0;
@@ -109,6 +113,9 @@ class Engine {
   // From generation_config.json; temperature 1 where the model says nothing.
   virtual SamplingParams default_sampling_params() const = 0;
   virtual void reset_prefix_cache() = 0;
+  // Times the parts of each step on a GPU (stats: attention_seconds, ...): steps then run op by op,
+  // and slower. On a CPU they are always timed. Call from the thread that runs steps.
+  virtual void set_profiling(bool on) = 0;
 };
 
 }  // namespace zipage

@@ -68,6 +68,12 @@ class Event {
   virtual bool query() = 0;  // true when reached; rethrows a failure of the work before it
   virtual void wait() = 0;   // blocks the host
   virtual void block(Stream& stream) = 0;  // later work of `stream` waits for it
+  // Device time between two events that were reached, `earlier` first; 0 where ops run at once and
+  // the host can time them.
+  virtual double seconds_since(Event& earlier) const {
+    static_cast<void>(earlier);
+    return 0;
+  }
 };
 
 // A captured sequence of ops.

@@ -30,11 +30,25 @@ std::vector<TraceRow> read_trace(const std::string& path) {
   return rows;
 }
 
+// Bytes that a step cannot do without, and the bandwidth that its time makes of them: the weights
+// once, and the keys and values that its rows attend to.
+void add_traffic(const WorkloadNumbers& n, const EngineInfo& info, boost::json::object& report) {
+  const double steps = static_cast<double>(std::max<int64_t>(n.steps, 1));
+  const double entry_bytes =
+      static_cast<double>(info.kv_bytes) / static_cast<double>(info.num_blocks) / info.block_size;
+  const double bytes = static_cast<double>(info.step_weight_bytes) +
+                       entry_bytes * static_cast<double>(n.kv_entries_read) / steps;
+  report["num_blocks"] = info.num_blocks;
+  report["mean_batch"] = static_cast<double>(n.output_tokens) / steps;
+  report["bytes_per_step"] = std::round(bytes);
+  report["gb_per_second"] = n.step_seconds > 0 ? bytes * steps / n.step_seconds / 1e9 : 0.0;
+}
+
 struct ThroughputCommand {
   EngineFlags engine;
   std::string trace_path, json_path;
   int64_t num_prompts = 64, input_len = 64, output_len = 512, limit = 0, warmup_steps = 0,
-          steps = 0;
+          steps = 0, profile_steps = 32;
 
   std::vector<TraceRow> rows() const {
     if (trace_path.empty()) {
@@ -113,7 +127,17 @@ struct ThroughputCommand {
     out["requests"] = static_cast<int64_t>(trace.size());
     out["model"] = model->info().model_name;
     out["device"] = model->info().device;
-    add_numbers(n, out);
+    // On a GPU the parts of a step are timed in steps of their own, which run op by op.
+    WorkloadNumbers profile;
+    const bool profiled = steps > 0 && profile_steps > 0 && model->info().device_kind != "cpu";
+    if (profiled) {
+      model->set_profiling(true);
+      const int64_t last = model->stats().steps + profile_steps;
+      profile = runner.run(finished, [&] { return model->stats().steps >= last; });
+      model->set_profiling(false);
+    }
+    add_numbers(n, out, profiled ? &profile : nullptr);
+    add_traffic(n, model->info(), out);
     const auto& ms = out["ms_per_step"].as_object();
     std::printf(
         "%lld requests, %lld output tokens in %.2f s: %.1f tok/s, %.1f running, %lld preemptions, "
@@ -122,6 +146,8 @@ struct ThroughputCommand {
         n.tokens_per_second(), n.mean_running, static_cast<long long>(n.preemptions),
         static_cast<long long>(n.compressions));
     std::printf("ms a step: %s\n", boost::json::serialize(ms).c_str());
+    std::printf("%.2f GB a step (weights, and keys and values in use), %.0f GB/s\n",
+                out["bytes_per_step"].as_double() / 1e9, out["gb_per_second"].as_double());
     if (!json_path.empty()) write_json(json_path, out);
     return n.interrupted ? kExitInterrupted : kExitOk;
   }
@@ -156,6 +182,10 @@ void add_bench_command(CLI::App& app, Action& action) {
                   "Measure so many steps of the steady state: once every aged request of the trace "
                   "has been compressed")
       ->check(CLI::PositiveNumber);
+  sub->add_option("--profile-steps", command->profile_steps,
+                  "On a GPU, after the measured steps: steps whose parts are timed one by one")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   sub->add_option("--json", command->json_path, "Write the report to this file");
   command->engine.add_to(*sub);
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

@@ -63,6 +63,8 @@ WorkloadNumbers WorkloadRunner::run(const std::function<int64_t()>& done,
   n.recomputed_tokens = after.recomputed_tokens - before.recomputed_tokens;
   n.compressions = after.compressions - before.compressions;
   n.kv_bytes = engine_.info().kv_bytes;
+  n.kv_entries_read = after.kv_entries_read - before.kv_entries_read;
+  n.other_seconds = after.other_seconds - before.other_seconds;
   n.schedule_seconds = after.schedule_seconds - before.schedule_seconds;
   n.attention_seconds = after.attention_seconds - before.attention_seconds;
   n.linear_seconds = after.linear_seconds - before.linear_seconds;
@@ -72,9 +74,9 @@ WorkloadNumbers WorkloadRunner::run(const std::function<int64_t()>& done,
   return n;
 }
 
-void add_numbers(const WorkloadNumbers& n, boost::json::object& report) {
-  const double steps = static_cast<double>(std::max<int64_t>(n.steps, 1));
-  const auto ms = [&](double seconds) { return rounded(1e3 * seconds / steps); };
+void add_numbers(const WorkloadNumbers& n,
+                 boost::json::object& report,
+                 const WorkloadNumbers* profile) {
   report["output_tokens"] = n.output_tokens;
   report["prompt_tokens"] = n.prompt_tokens;
   report["seconds"] = rounded(n.seconds);
@@ -86,16 +88,25 @@ void add_numbers(const WorkloadNumbers& n, boost::json::object& report) {
   report["compressions"] = n.compressions;
   report["kv_bytes"] = n.kv_bytes;
   report["steps"] = n.steps;
-  const double known =
-      n.attention_seconds + n.linear_seconds + n.sample_seconds + n.schedule_seconds;
-  report["ms_per_step"] = {{"total", ms(n.step_seconds)},
-                           {"attention", ms(n.attention_seconds)},
-                           {"linear", ms(n.linear_seconds)},
-                           {"sample", ms(n.sample_seconds)},
-                           {"schedule", ms(n.schedule_seconds)},
-                           {"compression", ms(n.compression_seconds)},
-                           {"other", ms(std::max(0.0, n.step_seconds - known))}};
   report["partial"] = n.interrupted;
+  const WorkloadNumbers& parts = profile != nullptr ? *profile : n;
+  const auto ms = [](double seconds, int64_t steps) {
+    return rounded(1e3 * seconds / static_cast<double>(std::max<int64_t>(steps, 1)));
+  };
+  const double total = ms(n.step_seconds, n.steps);
+  const double attention = ms(parts.attention_seconds, parts.steps);
+  const double linear = ms(parts.linear_seconds, parts.steps);
+  const double sample = ms(parts.sample_seconds, parts.steps);
+  const double other = ms(parts.other_seconds, parts.steps);
+  report["ms_per_step"] = {
+      {"total", total},
+      {"attention", attention},
+      {"linear", linear},
+      {"sample", sample},
+      {"schedule", ms(n.schedule_seconds, n.steps)},
+      {"compression", ms(parts.compression_seconds, parts.steps)},
+      {"other", other},
+      {"idle", rounded(std::max(0.0, total - attention - linear - sample - other))}};
 }
 
 void write_json(const std::string& path, const boost::json::object& report) {

@@ -19,11 +19,14 @@ struct WorkloadNumbers {
   int64_t output_tokens = 0, prompt_tokens = 0, steps = 0;
   double mean_running = 0;  // over steps, weighted by their time
   int64_t peak_running = 0;
+  int64_t kv_entries_read = 0;
   int64_t preemptions = 0, recomputed_tokens = 0, compressions = 0;
   int64_t kv_bytes = 0;
   bool interrupted = false;
   double schedule_seconds = 0, attention_seconds = 0, linear_seconds = 0, sample_seconds = 0,
          compression_seconds = 0, step_seconds = 0;
+
+  double other_seconds = 0;
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(output_tokens) / seconds : 0;
@@ -44,8 +47,12 @@ class WorkloadRunner {
   const int64_t total_requests_;
 };
 
-// Adds the numbers under the names of the JSON reports.
-void add_numbers(const WorkloadNumbers& numbers, boost::json::object& report);
+// Adds the numbers under the names of the JSON reports. On a GPU the parts of a step come from
+// `profile`, a run with Engine::set_profiling(), and what they leave of a step's wall time is idle;
+// null: they were timed in the run itself.
+void add_numbers(const WorkloadNumbers& numbers,
+                 boost::json::object& report,
+                 const WorkloadNumbers* profile = nullptr);
 // Writes the report; throws Error naming the file when it cannot.
 void write_json(const std::string& path, const boost::json::object& report);
 

@@ -274,6 +274,7 @@ bool EngineImpl::step() {
 void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
   results_.clear();
   for (const PlannedRow& row : plan.rows) {
+    totals_.kv_entries_read += row.kv_begin + row.num_tokens;
     totals_.prompt_tokens += row.samples ? row.num_tokens - 1 : row.num_tokens;
     RowResult& result = results_.emplace_back();
     if (!row.samples) continue;
@@ -361,10 +362,12 @@ void EngineImpl::launch_compressions(std::vector<CompressJob> jobs) {
     }
     return;
   }
-  InFlightCompression flight{std::move(jobs), parts_.backend->create_event(), SteadyClock::now()};
+  InFlightCompression flight{std::move(jobs), parts_.backend->create_event(),
+                             parts_.backend->create_event(), SteadyClock::now()};
   const auto computed = parts_.backend->create_event();
   computed->record(main);
   computed->block(*compression_stream_);
+  flight.begin->record(*compression_stream_);
   parts_.compressor->launch(flight.jobs, *compression_stream_);
   flight.event->record(*compression_stream_);
   in_flight_.push_back(std::move(flight));
@@ -384,7 +387,9 @@ void EngineImpl::finish_compressions(bool wait) {
       status = current_exception_status();
     }
     wait = false;  // one is enough to go on
-    totals_.compression_seconds += seconds_since(flight.started);
+    const double device_seconds = status.ok() ? flight.event->seconds_since(*flight.begin) : 0;
+    totals_.compression_seconds +=
+        device_seconds > 0 ? device_seconds : seconds_since(flight.started);
     for (const CompressJob& job : flight.jobs) {
       parts_.scheduler->compression_done(job, status.ok());
       if (!status.ok()) fail_sequence(job.sequence, status);

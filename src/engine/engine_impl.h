@@ -38,6 +38,7 @@ class EngineImpl : public Engine {
   }
   SamplingParams default_sampling_params() const override;
   void reset_prefix_cache() override;
+  void set_profiling(bool on) override { parts_.runner->set_profiling(on); }
 
   // For tests.
   Scheduler& scheduler_for_test() { return *parts_.scheduler; }
@@ -46,7 +47,7 @@ class EngineImpl : public Engine {
  private:
   struct InFlightCompression {
     std::vector<CompressJob> jobs;
-    std::unique_ptr<Event> event;
+    std::unique_ptr<Event> begin, event;
     std::chrono::steady_clock::time_point started;
   };
 

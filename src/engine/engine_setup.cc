@@ -336,10 +336,12 @@ void Setup::describe() {
   }
   info.architecture = c.architecture;
   info.device = device.name;
+  info.device_kind = device.kind;
   info.dtype = to_string(dtype_);
   info.kv_cache_dtype = to_string(kv_dtype_);
   info.num_parameters = count_parameters(c);
   info.weight_bytes = static_cast<int64_t>(parts_.decoder->weight_bytes());
+  info.step_weight_bytes = static_cast<int64_t>(parts_.decoder->step_weight_bytes());
   info.vocab_size = c.vocab_size;
   info.max_model_len = options_.max_model_len;
   info.num_layers = c.num_layers;

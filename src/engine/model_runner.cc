@@ -113,7 +113,8 @@ void ModelRunner::capture_graphs(const Decoder::Progress& progress) {
 
 const ModelRunner::CapturedDecode* ModelRunner::captured_for(const StepPlan& plan) const {
   const auto rows = static_cast<int32_t>(plan.rows.size());
-  if (graphs_.empty() || plan.num_tokens != rows || rows > graphs_.back().num_rows) return nullptr;
+  if (profiling_ || graphs_.empty() || plan.num_tokens != rows || rows > graphs_.back().num_rows)
+    return nullptr;
   if (!std::all_of(plan.rows.begin(), plan.rows.end(),
                    [](const PlannedRow& row) { return row.samples; }))
     return nullptr;
@@ -150,9 +151,26 @@ int ModelRunner::launch(const StepPlan& plan, const SequenceTable& sequences) {
     }
     update_peaks(plan);
     if (step.num_samples > 0) sample(step);
+    if (profiling_) take_profile(step);
   }
   step.done->record(*stream_);
   return ticket;
+}
+
+void ModelRunner::set_profiling(bool on) {
+  // Where the host times each op there is nothing to add.
+  profiling_ = on && backend_.info().kind != "cpu";
+  decoder_.set_profiling(profiling_);
+  if (!sample_begin_) {
+    sample_begin_ = backend_.create_event();
+    sample_end_ = backend_.create_event();
+  }
+}
+
+void ModelRunner::take_profile(const Returned& step) {
+  backend_.synchronize(*stream_);
+  decoder_.take_profile();
+  if (step.num_samples > 0) sample_seconds_ += sample_end_->seconds_since(*sample_begin_);
 }
 
 // Returns the number of bias entries.
@@ -179,6 +197,7 @@ void ModelRunner::sample(Returned& step) {
   auto* floats = device_samples_.as<float>();
   const bool logprobs = step.max_logprobs >= 0;
   const int32_t alternatives = std::max(step.max_logprobs, 0);
+  if (profiling_) sample_begin_->record(*stream_);
   backend_.sample({.logits = decoder_.logits(),
                    .num_rows = step.num_samples,
                    .vocab = vocab_,
@@ -195,12 +214,15 @@ void ModelRunner::sample(Returned& step) {
                    .top_logprobs = alternatives > 0 ? floats + layout.top_logprobs : nullptr,
                    .workspace = sample_workspace_.data()},
                   *stream_);
+  if (profiling_) sample_end_->record(*stream_);
   // Without log-probabilities only the tokens come back.
   const size_t bytes = logprobs ? static_cast<size_t>(layout.total)
                                 : sizeof(int32_t) * static_cast<size_t>(step.num_samples);
   backend_.copy(step.host.data(), device_samples_.data(), bytes, *stream_);
-  sample_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!profiling_) {
+    sample_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
 }
 
 void ModelRunner::update_peaks(const StepPlan& plan) {

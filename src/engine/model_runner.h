@@ -57,6 +57,8 @@ class ModelRunner {
   StepSamples collect(int ticket);
 
   Stream& stream() { return *stream_; }
+  // While on, steps run op by op, one at a time, and the device's time of their parts is added up.
+  void set_profiling(bool on);
   double sample_seconds() const { return sample_seconds_; }
   static size_t bytes(const RunnerLimits& limits, int32_t vocab);
 
@@ -76,6 +78,7 @@ class ModelRunner {
   const CapturedDecode* captured_for(const StepPlan& plan) const;
   int32_t fill_sample_rows(const StepPlan& plan, const SequenceTable& sequences, Returned& step);
   void sample(Returned& step);
+  void take_profile(const Returned& step);
   void update_peaks(const StepPlan& plan);
 
   Backend& backend_;
@@ -96,6 +99,8 @@ class ModelRunner {
   Buffer masks_;         // [max_rows, ceil(vocab / 32)] u32
   Buffer seat_staging_;  // [vocab] u32
   double sample_seconds_ = 0;
+  bool profiling_ = false;
+  std::unique_ptr<Event> sample_begin_, sample_end_;
 };
 
 }  // namespace zipage

@@ -35,15 +35,39 @@ ActivationShape activation_shape(const ModelConfig& c, int64_t tokens) {
 // Adds the time since the last mark to one of the parts.
 class Decoder::Clock {
  public:
+  Clock(Decoder& decoder, Stream& stream) : decoder_(decoder), stream_(stream) {
+    if (decoder.profiling_) decoder.mark_profile(nullptr, stream);
+  }
   void mark(double& part) {
+    if (decoder_.profiling_) {
+      decoder_.mark_profile(&part, stream_);
+      return;
+    }
     const auto now = SteadyClock::now();
     part += std::chrono::duration<double>(now - last_).count();
     last_ = now;
   }
 
  private:
+  Decoder& decoder_;
+  Stream& stream_;
   SteadyClock::time_point last_ = SteadyClock::now();
 };
+
+void Decoder::mark_profile(double* part, Stream& stream) {
+  if (num_marks_ == marks_.size()) marks_.push_back({backend_.create_event(), nullptr});
+  Mark& mark = marks_[num_marks_++];
+  mark.part = part;
+  mark.event->record(stream);
+}
+
+void Decoder::take_profile() {
+  for (size_t i = 1; i < num_marks_; ++i) {
+    if (marks_[i].part != nullptr)
+      *marks_[i].part += marks_[i].event->seconds_since(*marks_[i - 1].event);
+  }
+  num_marks_ = 0;
+}
 
 size_t Decoder::activation_bytes(const ModelConfig& config,
                                  DType dtype,
@@ -157,7 +181,7 @@ void Decoder::layer_forward(const Layer& layer,
                             const StepBatch& batch,
                             const PagedKvView& kv,
                             Stream& stream) {
-  Clock clock;
+  Clock clock(*this, stream);
   const int32_t tokens = batch.num_tokens;
   // The first layer's input is the residual itself; later ones add the last layer's output to it.
   if (index == 0) {
@@ -226,7 +250,7 @@ void Decoder::forward(const StepBatch& batch,
   // Only the tokens whose logits are wanted go on: their hidden states and residuals move to the
   // front.
   if (batch.num_logits == 0) return;
-  Clock clock;
+  Clock clock(*this, stream);
   const auto gather = [&](const Buffer& from, const Buffer& to) {
     backend_.gather_rows({.dtype = dtype_,
                           .x = from.data(),

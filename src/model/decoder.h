@@ -13,7 +13,8 @@
 
 namespace zipage {
 
-// Seconds of host time per part of a step. Meaningful where ops run at once (a CPU's main stream).
+// Seconds per part of a step: of host time where ops run at once (a CPU's main stream), of device
+// time while profiling.
 struct ForwardTimes {
   double attention_seconds = 0;
   double linear_seconds = 0;
@@ -50,10 +51,17 @@ class Decoder {
   float* logits() const { return logits_.as<float>(); }
   const float* rope_cos_sin() const { return rope_.as<float>(); }
   size_t weight_bytes() const { return weight_bytes_; }
+  // Of the weights that every step reads whole: all but an embedding that is not the lm_head too.
+  size_t step_weight_bytes() const { return weight_bytes_ - (lm_head_ ? embedding_->bytes() : 0); }
   static size_t activation_bytes(const ModelConfig& config,
                                  DType dtype,
                                  const DecoderLimits& limits);
   const ForwardTimes& times() const { return times_; }
+
+  // While on, forward() puts events between its parts; take_profile() adds up the last forward(),
+  // once it is done.
+  void set_profiling(bool on) { profiling_ = on; }
+  void take_profile();
 
  private:
   struct Layer {
@@ -94,6 +102,14 @@ class Decoder {
   Buffer workspace_;
   size_t weight_bytes_ = 0;
   ForwardTimes times_;
+  struct Mark {
+    std::unique_ptr<Event> event;
+    double* part;  // what ends here; null: a beginning
+  };
+  void mark_profile(double* part, Stream& stream);
+  bool profiling_ = false;
+  std::vector<Mark> marks_;  // of the last forward(); later ones reuse the events
+  size_t num_marks_ = 0;
 };
 
 }  // namespace zipage

@@ -31,7 +31,7 @@ CudaStream::~CudaStream() {
 
 CudaEvent::CudaEvent(int device) : device_(device) {
   ZIPAGE_CUDA_CHECK(cudaSetDevice(device));
-  ZIPAGE_CUDA_CHECK(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+  ZIPAGE_CUDA_CHECK(cudaEventCreate(&handle_));
 }
 
 CudaEvent::~CudaEvent() { cudaEventDestroy(handle_); }
@@ -51,6 +51,13 @@ void CudaEvent::wait() { ZIPAGE_CUDA_CHECK(cudaEventSynchronize(handle_)); }
 
 void CudaEvent::block(Stream& stream) {
   ZIPAGE_CUDA_CHECK(cudaStreamWaitEvent(cuda_stream(stream).handle(), handle_, 0));
+}
+
+double CudaEvent::seconds_since(Event& earlier) const {
+  float milliseconds = 0;
+  ZIPAGE_CUDA_CHECK(
+      cudaEventElapsedTime(&milliseconds, static_cast<CudaEvent&>(earlier).handle_, handle_));
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 CudaGraph::CudaGraph(int device, cudaGraph_t graph) : device_(device) {

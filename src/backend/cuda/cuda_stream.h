@@ -36,6 +36,7 @@ class CudaEvent final : public Event {
   bool query() override;
   void wait() override;
   void block(Stream& stream) override;
+  double seconds_since(Event& earlier) const override;
 
  private:
   int device_;
