@@ -50,13 +50,15 @@ void copy_rows(DType dtype,
   if (row_bytes % 16 == 0) {
     const int32_t vectors = static_cast<int32_t>(row_bytes / 16);
     const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
-    copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint4*>(table), rows,
-                                                    indirect, vectors, static_cast<uint4*>(out));
+    ZIPAGE_CUDA_CHECK(launch_kernel(copy_rows_kernel<uint4>, grid, dim3(kThreads), 0, stream,
+                                    early_start, static_cast<const uint4*>(table), rows, indirect,
+                                    vectors, static_cast<uint4*>(out)));
   } else {
     const int32_t vectors = static_cast<int32_t>(row_bytes / 2);
     const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
-    copy_rows_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const uint16_t*>(table), rows,
-                                                    indirect, vectors, static_cast<uint16_t*>(out));
+    ZIPAGE_CUDA_CHECK(launch_kernel(copy_rows_kernel<uint16_t>, grid, dim3(kThreads), 0, stream,
+                                    early_start, static_cast<const uint16_t*>(table), rows,
+                                    indirect, vectors, static_cast<uint16_t*>(out)));
   }
 }
 
