@@ -1,0 +1,12 @@
+// The parts of the module zipage._core.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace zipage::py {
+
+void bind_options(nanobind::module_& module);    // EngineOptions, SamplingParams
+void bind_tokenizer(nanobind::module_& module);  // Tokenizer
+void bind_engine(nanobind::module_& module);     // Engine, Collector and what they return
+
+}  // namespace zipage::py
