@@ -70,6 +70,11 @@ def complaints():
                 yield f'{place}: "{target}" names no room; write the path from src/'
             elif seen != room and seen not in ALLOWED[room].split():
                 yield f"{place}: room {room} may not include {target} (it may see: {ALLOWED[room] or 'nothing'})"
+    for path in sorted((ROOT / "python/core").iterdir()):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            if match and not match.group(1).startswith("zipage/") and not (path.parent / match.group(1)).exists():
+                yield f"python/core/{path.name}:{number}: python sees include/zipage and its own headers, not {match.group(1)}"
     for path in sorted((ROOT / "include/zipage").glob("*.h")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             place = f"include/zipage/{path.name}:{number}"

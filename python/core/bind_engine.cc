@@ -35,13 +35,6 @@ std::vector<std::vector<Alternative>> tuples_of(
   return tuples;
 }
 
-// Runs `call` without the GIL; what it returns is seen with it again.
-template <typename Call>
-auto without_gil(Call call) {
-  const nb::gil_scoped_release release;
-  return call();
-}
-
 std::shared_ptr<Engine> engine_of(const EngineOwner& owner) {
   return value_or_raise(owner.engine());
 }
@@ -141,7 +134,7 @@ void bind_owner(nb::module_& module) {
       .def("reset_prefix_cache", [](const EngineOwner& self) {
         const auto engine = engine_of(self);
         without_gil([&] { engine->reset_prefix_cache(); });
-      })
+      });
 }
 
 void bind_collector(nb::module_& module) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <string>
@@ -27,8 +28,9 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer,
                             const std::string& text,
                             bool add_special_tokens,
                             bool parse_special_tokens) {
-  const nb::gil_scoped_release release;
-  return tokenizer.encode(text, {add_special_tokens, parse_special_tokens});
+  return without_gil([&] {
+    return tokenizer.encode(text, {add_special_tokens, parse_special_tokens});
+  });
 }
 
 std::string apply_chat_template(const Tokenizer& tokenizer,
@@ -40,10 +42,8 @@ std::string apply_chat_template(const Tokenizer& tokenizer,
                                 const std::string& tools) {
   const ChatOptions options{add_generation_prompt, continue_final_message, chat_template,
                             template_kwargs, tools};
-  return value_or_raise([&] {
-    const nb::gil_scoped_release release;
-    return tokenizer.apply_chat_template(messages_json, options);
-  }());
+  return value_or_raise(
+      without_gil([&] { return tokenizer.apply_chat_template(messages_json, options); }));
 }
 
 }  // namespace
@@ -51,7 +51,11 @@ std::string apply_chat_template(const Tokenizer& tokenizer,
 void bind_tokenizer(nb::module_& module) {
   nb::class_<Tokenizer>(module, "Tokenizer")
       .def_static(
-          "load", [](const std::string& path) { return value_or_raise(Tokenizer::load(path)); },
+          "load",
+          [](const std::string& path) {
+            return std::shared_ptr<Tokenizer>(
+                value_or_raise(without_gil([&] { return Tokenizer::load(path); })));
+          },
           nb::arg("path"))
       .def("encode", &encode, nb::arg("text"), nb::arg("add_special_tokens"),
            nb::arg("parse_special_tokens"))

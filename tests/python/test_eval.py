@@ -70,7 +70,7 @@ def write_lines(path, records):
 
 
 def test_pass_at_1_of_the_embedded_model(tmp_path, capsys):
-    problems = [json.loads(line) for line in (ROOT / "bench/problems/reasoner-dev.jsonl").open()]
+    problems = [json.loads(line) for line in (ROOT / "bench/problems/reasoner-dev.jsonl").read_text().splitlines()]
     mul = [p for p in problems if p["task"] == "mul"][:4]
     records = [{"question": p["question"], "answer": p["answer"]} for p in mul[:2]]  # through the chat template
     records += [{"prompt": p["prompt"], "answer": p["answer"], "task": "raw", "id": p["id"]} for p in mul[2:]]
@@ -81,7 +81,7 @@ def test_pass_at_1_of_the_embedded_model(tmp_path, capsys):
     report = json.loads((tmp_path / "s.json").read_text())
     assert code == 0 and math.isclose(report["score"], 0.8) and report["cut_off"] == 0
     assert {g: p["score"] for g, p in report["by_group"].items()} == {"all": 1.0, "raw": 1.0, "wrong": 0.0}
-    lines = [json.loads(line) for line in (tmp_path / "o.jsonl").open()]
+    lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert [line["answer"] for line in lines[:4]] == [p["answer"] for p in mul] and lines[2]["id"] == mul[2]["id"]
     assert "pass@1  80.00%" in capsys.readouterr().out
 

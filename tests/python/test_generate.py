@@ -47,7 +47,7 @@ def test_nothing_to_do(llm):
 
 
 def test_n_seed_and_logprobs(llm):
-    params = SamplingParams(n=3, temperature=1.5, seed=7, max_tokens=8, logprobs=2)
+    params = SamplingParams(n=3, temperature=6.0, seed=7, max_tokens=8, logprobs=2)
     first, second = (llm.generate(MUL, params, use_tqdm=False)[0] for _ in range(2))
     assert [o.index for o in first.outputs] == [0, 1, 2]
     assert [o.token_ids for o in first.outputs] == [o.token_ids for o in second.outputs]
