@@ -51,6 +51,7 @@ struct RequestOutput {
   Status error;             // with kError
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;  // prompt tokens taken from the prefix cache
+  double queue_seconds = 0;       // from submit() to the first step with a row of the sequence
   bool finished() const { return finish_reason != FinishReason::kNone; }
 };
 

@@ -92,6 +92,9 @@ struct EngineOptions {
   // on the thread that creates the engine or runs its steps.
   std::function<void(const std::string& level, const std::string& line)> log;
   std::function<void(const std::string& what, int64_t done, int64_t total)> progress;
+  // Called on the thread that runs steps, after each step's callbacks; must not block. One post a
+  // step to another thread goes here.
+  std::function<void()> step_done;
 };
 
 }  // namespace zipage

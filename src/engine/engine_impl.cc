@@ -117,6 +117,7 @@ Result<RequestId> EngineImpl::submit(Request request, OutputCallback callback) {
   auto state = std::make_unique<RequestState>();
   state->request = std::move(request);
   state->callback = std::move(callback);
+  state->submitted = SteadyClock::now();
   std::lock_guard lock(mutex_);
   if (options_.max_queued_requests > 0 && queued_requests_ >= options_.max_queued_requests) {
     return Status(
@@ -231,6 +232,12 @@ void EngineImpl::give_seats(const StepPlan& plan) {
 }
 
 bool EngineImpl::step() {
+  const bool more = run_step();
+  if (options_.step_done) options_.step_done();
+  return more;
+}
+
+bool EngineImpl::run_step() {
   const auto start = SteadyClock::now();
   take_inbox();
   finish_compressions(/*wait=*/false);
@@ -277,8 +284,10 @@ void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
     totals_.kv_entries_read += row.kv_begin + row.num_tokens;
     totals_.prompt_tokens += row.samples ? row.num_tokens - 1 : row.num_tokens;
     RowResult& result = results_.emplace_back();
-    if (!row.samples) continue;
     EngineSequence& sequence = *sequences_.at(row.sequence);
+    if (sequence.queue_seconds < 0)
+      sequence.queue_seconds = seconds_since(sequence.request->submitted);
+    if (!row.samples) continue;
     sequence.num_cached_tokens = parts_.scheduler->cached_tokens(row.sequence);
     const auto sample = static_cast<int32_t>(launched.sampled.size());
     sequence.tokens.push_back(-1 - sample);

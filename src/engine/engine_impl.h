@@ -66,6 +66,7 @@ class EngineImpl : public Engine {
   int32_t max_new_tokens(const Request& request) const;
 
   // Parts of a step, on the thread that runs steps.
+  bool run_step();
   bool step_without_rows(const StepPlan& plan);
   void take_inbox();
   void admit(std::unique_ptr<RequestState> state);

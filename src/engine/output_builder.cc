@@ -51,6 +51,7 @@ void begin_output(const EngineSequence& sequence, RequestOutput& output) {
   output.error = Status();
   output.num_prompt_tokens = sequence.num_prompt_tokens;
   output.num_cached_tokens = sequence.num_cached_tokens;
+  output.queue_seconds = std::max(0.0, sequence.queue_seconds);
 }
 
 void deliver_sample(EngineSequence& sequence,

@@ -1,6 +1,7 @@
 // One sequence of a request: its tokens, and what turns sampled tokens into output.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@ struct RequestState {
   RequestId id = 0;
   Request request;
   OutputCallback callback;
+  std::chrono::steady_clock::time_point submitted;
   int32_t live_sequences = 0;
 };
 
@@ -36,6 +38,7 @@ struct EngineSequence {
   int32_t seat = -1;                            // < max_num_seqs: its row of the sampler's tables
   int64_t num_cached_tokens = 0;                // of the prompt, from the prefix cache
   int32_t num_delivered = 0;                    // output tokens that the caller has seen
+  double queue_seconds = -1;                    // until its first row; -1: has had none
   std::unique_ptr<IncrementalDecoder> decoder;  // null: no detokenisation
   std::unique_ptr<StopMatcher> stops;           // null: no stop strings
   std::unique_ptr<SamplerState> sampler;
