@@ -24,6 +24,7 @@ int run_program(int argc, char** argv);
 using Action = std::function<int()>;
 void add_run_command(CLI::App& app, Action& action);
 void add_chat_command(CLI::App& app, Action& action);
+void add_serve_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 // The parts of `zipage bench`.

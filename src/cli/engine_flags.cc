@@ -259,8 +259,10 @@ std::vector<EngineOptions> EngineFlags::option_grid() const {
   return grid;
 }
 
+LogLevel EngineFlags::log_level() const { return parse_log_level(log_level_); }
+
 std::unique_ptr<Engine> EngineFlags::create_engine(EngineOptions o) const {
-  const LogLevel threshold = parse_log_level(log_level_);
+  const LogLevel threshold = log_level();
   o.log = [threshold](const std::string& level, const std::string& line) {
     log_line(threshold, level, line);
   };

@@ -9,6 +9,8 @@
 
 #include "zipage/engine.h"
 
+#include "base/log.h"
+
 namespace zipage::cli {
 
 // Text of the flags before they are checked; options() turns them into EngineOptions.
@@ -18,6 +20,7 @@ class EngineFlags {
   void add_to(CLI::App& command);
   // The first flag whose value is wrong throws kInvalidArgument, by name.
   EngineOptions options() const;
+  LogLevel log_level() const;  // of --log-level
   // One for every pair of the comma-separated --kv-policy and --kv-budget; full KV once.
   std::vector<EngineOptions> option_grid() const;
   // An engine with logs on stderr and a bar while it loads.

@@ -1,0 +1,111 @@
+#include "server/answer.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace zipage::server {
+namespace {
+
+namespace json = boost::json;
+
+json::value finish_reason_json(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone:
+      return nullptr;
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+  }
+  return nullptr;
+}
+
+// A stop string as a string, a stop token as a number.
+json::value stop_reason_json(const ChoiceView& choice) {
+  const std::string& reason = choice.stop_reason;
+  if (reason.empty()) return nullptr;
+  const auto& stops = choice.request.sampling.stop;
+  if (std::find(stops.begin(), stops.end(), reason) != stops.end()) return json::value(reason);
+  int32_t id = 0;
+  std::from_chars(reason.data(), reason.data() + reason.size(), id);
+  return id;
+}
+
+void add_reasoning(const ChoiceView& choice, json::object& message) {
+  if (!choice.request.include_reasoning || choice.piece.reasoning.empty()) return;
+  message["reasoning"] = choice.piece.reasoning;
+  message["reasoning_content"] = choice.piece.reasoning;
+}
+
+json::object chat_delta(const ChoiceView& choice) {
+  json::object delta;
+  add_reasoning(choice, delta);
+  if (!choice.piece.text.empty()) delta["content"] = choice.piece.text;
+  return delta;
+}
+
+json::object chat_message(const ChoiceView& choice) {
+  json::object message{{"role", "assistant"}};
+  const bool only_thought = choice.piece.text.empty() && !choice.piece.reasoning.empty();
+  message["content"] = only_thought ? json::value(nullptr) : json::value(choice.piece.text);
+  message["refusal"] = nullptr;
+  add_reasoning(choice, message);
+  return message;
+}
+
+}  // namespace
+
+json::object choice_json(const ChoiceView& choice, bool delta) {
+  const GenerationRequest& request = choice.request;
+  json::object out{{"index", choice.index}};
+  if (request.chat) {
+    if (delta) {
+      out["delta"] = chat_delta(choice);
+    } else {
+      out["message"] = chat_message(choice);
+    }
+  } else {
+    out["text"] = choice.piece.text;
+  }
+  out["logprobs"] = nullptr;
+  if (request.with_logprobs && !choice.piece.logprobs.empty()) {
+    out["logprobs"] = request.chat ? chat_logprobs(choice) : completion_logprobs(choice);
+  } else if (request.with_logprobs && !choice.prompt_logprobs.empty() && request.echo) {
+    out["logprobs"] = completion_logprobs(choice);
+  }
+  out["finish_reason"] = finish_reason_json(choice.finish_reason);
+  out["stop_reason"] = stop_reason_json(choice);
+  if (request.return_token_ids) {
+    out["token_ids"] = json::value_from(choice.piece.token_ids);
+    if (!request.chat && !delta) out["prompt_token_ids"] = json::value_from(choice.prompt.tokens);
+  }
+  if (!request.chat && !delta && request.sampling.prompt_logprobs)
+    out["prompt_logprobs"] = prompt_logprobs_json(choice);
+  return out;
+}
+
+json::object usage_json(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}}};
+}
+
+json::object answer_head(const GenerationRequest& request,
+                         int64_t created,
+                         const std::string& fingerprint) {
+  const char* object = !request.chat    ? "text_completion"
+                       : request.stream ? "chat.completion.chunk"
+                                        : "chat.completion";
+  return {{"id", request.id},
+          {"object", object},
+          {"created", created},
+          {"model", request.model},
+          {"system_fingerprint", fingerprint}};
+}
+
+}  // namespace zipage::server

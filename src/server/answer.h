@@ -1,0 +1,55 @@
+// The JSON of answers and of the chunks of a stream.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "zipage/engine.h"
+
+#include "server/generation_request.h"
+
+namespace zipage::server {
+
+// What has come for a choice and is not sent yet.
+struct Piece {
+  std::string text, reasoning;
+  std::vector<int32_t> token_ids;
+  std::vector<std::vector<TokenLogprob>> logprobs;  // one a token
+  bool empty() const { return text.empty() && reasoning.empty() && token_ids.empty(); }
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+};
+
+// One choice of a stream's chunk, or of an answer. `index` is prompt * n + i.
+struct ChoiceView {
+  const GenerationRequest& request;
+  const Prompt& prompt;
+  const Tokenizer& tokenizer;
+  int64_t index = 0;
+  const Piece& piece;
+  FinishReason finish_reason = FinishReason::kNone;
+  const std::string& stop_reason;
+  int64_t text_offset = 0;  // of the piece in the choice's text, in bytes
+  const std::vector<std::vector<TokenLogprob>>& prompt_logprobs;  // empty: none
+};
+
+boost::json::object choice_json(const ChoiceView& choice, bool delta);
+boost::json::object usage_json(const Usage& usage);
+// id, object, created, model, system_fingerprint: the same in every chunk.
+boost::json::object answer_head(const GenerationRequest& request,
+                                int64_t created,
+                                const std::string& fingerprint);
+
+// The two shapes of log-probabilities.
+boost::json::object chat_logprobs(const ChoiceView& choice);
+boost::json::object completion_logprobs(const ChoiceView& choice);
+boost::json::value prompt_logprobs_json(const ChoiceView& choice);
+
+// A token's bytes as text; broken UTF-8 becomes U+FFFD.
+std::string lossy_text(const std::string& bytes);
+
+}  // namespace zipage::server

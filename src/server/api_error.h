@@ -1,0 +1,47 @@
+// Errors as the OpenAI API words them: {"error": {"message", "type", "param", "code"}}.
+#pragma once
+
+#include <fmt/format.h>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "zipage/status.h"
+
+#include "server/http.h"
+
+namespace zipage::server {
+
+class ApiError : public std::runtime_error {
+ public:
+  // `param`: the field at fault; empty for none.
+  ApiError(int status, std::string param, const std::string& message)
+      : std::runtime_error(message), status_(status), param_(std::move(param)) {}
+  int status() const { return status_; }
+  const std::string& param() const { return param_; }
+
+ private:
+  int status_;
+  std::string param_;
+};
+
+template <typename... Args>
+[[noreturn]] void fail_field(const std::string& field,
+                             fmt::format_string<Args...> format,
+                             Args&&... args) {
+  throw ApiError(400, field, field + ": " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+// "429" -> "RateLimitError" and so on.
+const char* error_type(int status);
+
+HttpResponse error_response(int status, const std::string& message, const std::string& param = {});
+// The "error" object alone, for an event of a stream.
+std::string error_json(int status, const std::string& message, const std::string& param = {});
+
+// What an engine's refusal is in HTTP.
+int http_status(StatusCode code);
+// The field that an engine's message begins with ("temperature -1: expected ..."); else "".
+std::string field_of(const std::string& message);
+
+}  // namespace zipage::server

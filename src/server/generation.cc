@@ -1,0 +1,195 @@
+#include "server/generation.h"
+
+#include <ctime>
+
+#include "server/api_error.h"
+#include "server/service.h"
+
+namespace zipage::server {
+
+Generation::Generation(Service& service,
+                       uint64_t key,
+                       GenerationRequest request,
+                       std::shared_ptr<Exchange> exchange)
+    : service_(service),
+      key_(key),
+      request_(std::move(request)),
+      exchange_(std::move(exchange)),
+      live_of_prompt_(request_.prompts.size(), 0),
+      cached_tokens_(request_.prompts.size(), 0),
+      created_(std::time(nullptr)) {
+  const auto n = static_cast<size_t>(request_.sampling.n);
+  choices_.resize(request_.prompts.size() * n);
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    choice.prompt = i / n;
+    choice.splitter = ReasoningSplitter(request_.reasoning);
+    if (!request_.echo) continue;
+    const Prompt& prompt = request_.prompts[choice.prompt];
+    choice.piece.text =
+        prompt.text.empty() ? service_.model().tokenizer.decode(prompt.tokens, false) : prompt.text;
+  }
+}
+
+Generation::~Generation() = default;
+
+void Generation::start() {
+  for (size_t i = 0; i < request_.prompts.size(); ++i) {
+    try {
+      submit(i);
+    } catch (...) {
+      exchange_ = nullptr;
+      abort();
+      throw;
+    }
+  }
+  const SamplingParams& p = request_.sampling;
+  service_.metrics().request_params(p.n,
+                                    p.max_tokens.value_or(service_.model().info.max_model_len));
+  exchange_->on_gone([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) {
+      self->exchange_ = nullptr;
+      self->abort();
+    }
+  });
+  if (request_.stream) {
+    HttpResponse head;
+    head.content_type = "text/event-stream; charset=utf-8";
+    // Proxies must not collect the events.
+    head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    exchange_->begin_stream(std::move(head));
+  }
+}
+
+void Generation::submit(size_t prompt) {
+  Request request;
+  request.prompt_token_ids = request_.prompts[prompt].tokens;
+  request.sampling = request_.sampling;
+  request.priority = request_.priority;
+  request.cache_salt = request_.cache_salt;
+  request.external_id = request_.id;
+  auto submitted = service_.engine().submit(
+      std::move(request), [mailbox = service_.mailbox(), key = key_, prompt](
+                              const RequestOutput& output) { mailbox->put(key, prompt, output); });
+  if (!submitted.ok()) {
+    const Status status = submitted.status();
+    const bool no_prompt_logprobs = status.code() == StatusCode::kUnimplemented &&
+                                    field_of(status.message()) == "prompt_logprobs";
+    if (no_prompt_logprobs && request_.echo) {
+      fail_field("echo",
+                 "with logprobs it needs the prompt's log-probabilities, which the engine does not "
+                 "support yet");
+    }
+    throw ApiError(http_status(status.code()), field_of(status.message()), status.message());
+  }
+  ids_.push_back(submitted.value());
+  live_of_prompt_[prompt] = request_.sampling.n;
+  live_sequences_ += request_.sampling.n;
+  service_.count_prompts(1);
+}
+
+void Generation::abort() {
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (live_of_prompt_[i] > 0) service_.engine().abort(ids_[i]);
+  }
+}
+
+bool Generation::deliver(Delivery& delivery) {
+  const auto index = delivery.prompt * static_cast<size_t>(request_.sampling.n) +
+                     static_cast<size_t>(delivery.output.index);
+  Choice& choice = choices_.at(index);
+  add_output(choice, delivery);
+  count(choice, delivery);
+  if (delivery.output.finished()) sequence_ended(choice, delivery);
+  const bool first = !touched_;
+  touched_ = true;
+  return first;
+}
+
+void Generation::add_output(Choice& choice, Delivery& delivery) {
+  RequestOutput& output = delivery.output;
+  cached_tokens_[delivery.prompt] = output.num_cached_tokens;
+  if (!output.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(output.prompt_logprobs);
+  if (!request_.drop_output) {
+    Piece& piece = choice.piece;
+    if (request_.reasoning == ReasoningMode::kOff) {
+      piece.text += output.new_text;
+    } else {
+      choice.splitter.push(output.new_text, &piece.reasoning, &piece.text);
+      if (output.finished()) choice.splitter.finish(&piece.reasoning, &piece.text);
+    }
+    piece.token_ids.insert(piece.token_ids.end(), output.new_token_ids.begin(),
+                           output.new_token_ids.end());
+    if (request_.with_logprobs) {
+      for (auto& list : output.new_logprobs) piece.logprobs.push_back(std::move(list));
+    }
+  }
+  if (!output.finished()) return;
+  choice.finish_reason = request_.drop_output && output.finish_reason == FinishReason::kStop
+                             ? FinishReason::kLength
+                             : output.finish_reason;
+  choice.stop_reason = output.stop_reason;
+  if (output.finish_reason == FinishReason::kError && error_.ok()) error_ = output.error;
+}
+
+void Generation::count(Choice& choice, const Delivery& delivery) {
+  const auto tokens = static_cast<int64_t>(delivery.output.new_token_ids.size());
+  if (tokens == 0) return;
+  const auto seconds = [](Time from, Time to) {
+    return std::chrono::duration<double>(to - from).count();
+  };
+  if (choice.num_tokens == 0) {
+    choice.first_token = delivery.time;
+    service_.metrics().first_token(seconds(arrived_, delivery.time));
+  } else {
+    service_.metrics().inter_token(
+        seconds(choice.last_token, delivery.time) / static_cast<double>(tokens), tokens);
+  }
+  choice.last_token = delivery.time;
+  choice.num_tokens += tokens;
+}
+
+void Generation::sequence_ended(const Choice& choice, const Delivery& delivery) {
+  --live_sequences_;
+  if (--live_of_prompt_[delivery.prompt] == 0) service_.count_prompts(-1);
+  FinishedSequence ended;
+  ended.reason = delivery.output.finish_reason;
+  const auto since = [&](Time time) {
+    return std::chrono::duration<double>(time - arrived_).count();
+  };
+  ended.e2e_seconds = since(delivery.time);
+  ended.queue_seconds = delivery.output.queue_seconds;
+  if (choice.num_tokens > 0) {
+    ended.prefill_seconds = std::max(0.0, since(choice.first_token) - ended.queue_seconds);
+    ended.decode_seconds = since(choice.last_token) - since(choice.first_token);
+  }
+  ended.prompt_tokens = delivery.output.num_prompt_tokens;
+  ended.generation_tokens = choice.num_tokens;
+  service_.metrics().sequence_finished(ended);
+}
+
+Usage Generation::usage() const {
+  Usage total;
+  for (size_t i = 0; i < request_.prompts.size(); ++i) {
+    total.prompt_tokens += static_cast<int64_t>(request_.prompts[i].tokens.size());
+    total.cached_tokens += cached_tokens_[i];
+  }
+  for (const Choice& choice : choices_) {
+    if (!request_.drop_output) total.completion_tokens += choice.num_tokens;
+  }
+  return total;
+}
+
+void Generation::flush() {
+  touched_ = false;
+  if (exchange_ == nullptr) return;
+  if (!error_.ok()) {
+    send_error(error_);
+  } else if (request_.stream) {
+    send_chunks();
+  } else if (ended()) {
+    send_answer();
+  }
+}
+
+}  // namespace zipage::server

@@ -1,0 +1,139 @@
+// How a generation's results become bytes.
+#include "server/api_error.h"
+#include "server/generation.h"
+#include "server/service.h"
+
+namespace zipage::server {
+namespace {
+
+namespace json = boost::json;
+
+// "data: {...}\n\n"
+std::string sse_event(std::string_view data) {
+  std::string text = "data: ";
+  text += data;
+  text += "\n\n";
+  return text;
+}
+
+}  // namespace
+
+json::object Generation::view(const Choice& choice, bool delta) const {
+  static const std::vector<std::vector<TokenLogprob>> kNone;
+  return choice_json(
+      {.request = request_,
+       .prompt = request_.prompts[choice.prompt],
+       .tokenizer = service_.model().tokenizer,
+       .index = &choice - choices_.data(),
+       .piece = choice.piece,
+       .finish_reason = choice.finish_reason,
+       .stop_reason = choice.stop_reason,
+       .text_offset = delta ? choice.text_bytes
+                      : request_.echo && choice.prompt_logprobs.empty()
+                          ? static_cast<int64_t>(request_.prompts[choice.prompt].text.size())
+                          : 0,
+       .prompt_logprobs = delta ? kNone : choice.prompt_logprobs},
+      delta);
+}
+
+bool Generation::event(const json::object& object) {
+  return exchange_ != nullptr && exchange_->write(sse_event(json::serialize(object)));
+}
+
+// Each write may find that the client is gone; exchange_ is null then.
+bool Generation::send_chunk(Choice& choice) {
+  json::object chunk = answer_head(request_, created_, service_.fingerprint());
+  if (request_.continuous_usage) {
+    chunk["usage"] = usage_json(usage());
+  } else if (request_.include_usage) {
+    chunk["usage"] = nullptr;
+  }
+  if (request_.chat && !choice.announced) {
+    json::object first = chunk;
+    json::object role{{"index", &choice - choices_.data()},
+                      {"delta", json::object{{"role", "assistant"}, {"content", ""}}},
+                      {"logprobs", nullptr},
+                      {"finish_reason", nullptr}};
+    first["choices"] = json::array{std::move(role)};
+    if (request_.return_token_ids)
+      first["prompt_token_ids"] = json::value_from(request_.prompts[choice.prompt].tokens);
+    if (!event(first)) return false;
+  }
+  json::object part = view(choice, true);
+  if (!request_.chat && !choice.announced && request_.return_token_ids)
+    part["prompt_token_ids"] = json::value_from(request_.prompts[choice.prompt].tokens);
+  choice.announced = true;
+  chunk["choices"] = json::array{std::move(part)};
+  choice.text_bytes += static_cast<int64_t>(choice.piece.text.size());
+  choice.piece = {};
+  return event(chunk);
+}
+
+void Generation::send_chunks() {
+  for (Choice& choice : choices_) {
+    const bool last = choice.finish_reason != FinishReason::kNone && !choice.closed;
+    const Piece& piece = choice.piece;
+    // A token without text (half a character, a stop string's beginning) waits for its text,
+    // unless its id or log-probability is wanted.
+    const bool something =
+        !piece.text.empty() || (!piece.reasoning.empty() && request_.include_reasoning) ||
+        (!piece.empty() && (request_.return_token_ids || request_.with_logprobs));
+    if (!last && (!something || choice.num_tokens == 0)) continue;
+    if (!request_.include_reasoning) choice.piece.reasoning.clear();
+    choice.closed = last;
+    if (!send_chunk(choice)) return;
+  }
+  if (!ended()) return;
+  if (request_.include_usage) {
+    json::object chunk = answer_head(request_, created_, service_.fingerprint());
+    chunk["choices"] = json::array{};
+    chunk["usage"] = usage_json(usage());
+    if (!event(chunk)) return;
+  }
+  close();
+}
+
+void Generation::send_answer() {
+  json::object answer = answer_head(request_, created_, service_.fingerprint());
+  json::array choices;
+  for (const Choice& choice : choices_) choices.emplace_back(view(choice, false));
+  answer["choices"] = std::move(choices);
+  answer["usage"] = usage_json(usage());
+  if (request_.chat) {
+    answer["service_tier"] = nullptr;
+    answer["kv_transfer_params"] = nullptr;
+    if (request_.return_token_ids)
+      answer["prompt_token_ids"] = json::value_from(request_.prompts[0].tokens);
+    if (request_.sampling.prompt_logprobs) {
+      const Choice& choice = choices_[0];
+      answer["prompt_logprobs"] = prompt_logprobs_json({.request = request_,
+                                                        .prompt = request_.prompts[0],
+                                                        .tokenizer = service_.model().tokenizer,
+                                                        .index = 0,
+                                                        .piece = choice.piece,
+                                                        .stop_reason = choice.stop_reason,
+                                                        .prompt_logprobs = choice.prompt_logprobs});
+    }
+  }
+  const auto exchange = std::move(exchange_);
+  exchange->respond({.body = json::serialize(answer)});
+}
+
+void Generation::send_error(const Status& error) {
+  const int status = http_status(error.code());
+  if (!request_.stream) {
+    const auto exchange = std::move(exchange_);
+    exchange->respond(error_response(status, error.message(), field_of(error.message())));
+  } else if (exchange_->write(sse_event(error_json(status, error.message())))) {
+    close();
+  }
+  abort();
+}
+
+void Generation::close() {
+  if (!exchange_->write(sse_event("[DONE]"))) return;
+  const auto exchange = std::move(exchange_);
+  exchange->end_stream();
+}
+
+}  // namespace zipage::server

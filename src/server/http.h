@@ -1,0 +1,57 @@
+// A request and its answer, without sockets: what handlers see.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zipage::server {
+
+struct Header {
+  std::string name, value;
+};
+
+struct HttpRequest {
+  std::string method{}, path{}, query{}, body{};
+  std::vector<Header> headers{};  // names in lower case
+  std::string request_id{};       // X-Request-Id, the client's or ours
+  bool keep_alive = true;
+  bool http10 = false;
+
+  // The first header of that (lower-case) name; empty when there is none.
+  std::string_view header(std::string_view name) const {
+    for (const Header& header : headers) {
+      if (header.name == name) return header.value;
+    }
+    return {};
+  }
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string body{};
+  std::string content_type = "application/json";
+  std::vector<Header> headers{};
+};
+
+// Where a handler puts its answer, now or later: respond() once, or begin_stream(), write()...,
+// end_stream(). Thread: the io thread.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual void respond(HttpResponse response) = 0;
+  // Sends the head at once; its body is ignored.
+  virtual void begin_stream(HttpResponse head) = 0;
+  // False when the client is gone or too slow to take it; on_gone's callback has then been called
+  // or will not be.
+  virtual bool write(std::string_view bytes) = 0;
+  virtual void end_stream() = 0;
+  // Called at most once: the client went away before the answer was complete.
+  virtual void on_gone(std::function<void()> callback) = 0;
+};
+
+const char* reason_phrase(int status);
+
+}  // namespace zipage::server

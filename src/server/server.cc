@@ -1,0 +1,240 @@
+#include "server/server.h"
+
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <mutex>
+#include <openssl/ssl.h>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "server/connection.h"
+
+namespace zipage::server {
+namespace net = boost::asio;
+using tcp = net::ip::tcp;
+
+namespace {
+
+net::ssl::context tls_context(const ServerOptions& options) {
+  net::ssl::context context(net::ssl::context::tls_server);
+  boost::system::error_code error;
+  context.set_options(net::ssl::context::default_workarounds | net::ssl::context::no_sslv2 |
+                      net::ssl::context::no_sslv3 | net::ssl::context::no_tlsv1 |
+                      net::ssl::context::no_tlsv1_1);
+  context.use_certificate_chain_file(options.ssl_certfile, error);
+  if (error) fail_invalid("--ssl-certfile {}: {}", options.ssl_certfile, error.message());
+  context.use_private_key_file(options.ssl_keyfile, net::ssl::context::pem, error);
+  if (error) fail_invalid("--ssl-keyfile {}: {}", options.ssl_keyfile, error.message());
+  if (SSL_CTX_check_private_key(context.native_handle()) != 1) {
+    fail_invalid("--ssl-keyfile {}: does not belong to --ssl-certfile {}", options.ssl_keyfile,
+                 options.ssl_certfile);
+  }
+  if (!options.ssl_ca_certs.empty()) {
+    context.load_verify_file(options.ssl_ca_certs, error);
+    if (error) fail_invalid("--ssl-ca-certs {}: {}", options.ssl_ca_certs, error.message());
+  }
+  if (options.ssl_require_client_cert) {
+    if (options.ssl_ca_certs.empty())
+      fail_invalid("--ssl-require-client-cert: needs --ssl-ca-certs to check them with");
+    context.set_verify_mode(net::ssl::verify_peer | net::ssl::verify_fail_if_no_peer_cert);
+  }
+  return context;
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  explicit Impl(ServerOptions options)
+      : options_(std::move(options)),
+        acceptor_(io_),
+        ticker_(io_),
+        signals_(io_),
+        service_(options_,
+                 [this](std::function<void()> task) { net::post(io_, std::move(task)); }) {
+    if (options_.ssl_certfile.empty() != options_.ssl_keyfile.empty())
+      fail_invalid("--ssl-certfile, --ssl-keyfile: one without the other");
+    if (!options_.ssl_certfile.empty()) tls_.emplace(tls_context(options_));
+    listen();
+    net::co_spawn(io_, accept_loop(), net::detached);
+    tick();
+  }
+
+  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  Service& service() { return service_; }
+  void run() { io_.run(); }
+  void set_engine(Engine& engine) {
+    net::post(io_, [this, &engine] { service_.set_engine(engine); });
+  }
+  void drain() {
+    net::post(io_, [this] { begin_drain(); });
+  }
+  void stop() {
+    net::post(io_, [this] { stop_now(); });
+  }
+  bool stopped_early() const { return stopped_early_; }
+
+  void handle_signals() {
+    signals_.add(SIGINT);
+    signals_.add(SIGTERM);
+    wait_for_signal();
+  }
+
+ private:
+  void listen();
+  net::awaitable<void> accept_loop();
+  void admit(tcp::socket socket);
+  template <class Connection>
+  void start(std::shared_ptr<Connection> connection);
+  void wait_for_signal();
+  void begin_drain();
+  void stop_now();
+  void tick();
+
+  const ServerOptions options_;
+  net::io_context io_{1};
+  std::optional<net::ssl::context> tls_;
+  tcp::acceptor acceptor_;
+  net::steady_timer ticker_;
+  net::signal_set signals_;
+  Service service_;
+  std::unordered_map<ConnectionBase*, std::shared_ptr<ConnectionBase>> connections_;
+  ConnectionBase::Clock::time_point drained_ = ConnectionBase::Clock::time_point::max();
+  bool stopped_early_ = false;
+};
+
+void Server::Impl::listen() {
+  boost::system::error_code error;
+  tcp::resolver resolver(io_);
+  const auto found =
+      resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
+  if (error || found.empty())
+    fail_invalid("--host {}: {}", options_.host, error ? error.message() : "no such address");
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor_.open(endpoint.protocol(), error);
+  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_.bind(endpoint, error);
+  if (!error) acceptor_.listen(4096, error);
+  if (error) {
+    fail(StatusCode::kUnavailable, "--host {} --port {}: {}", options_.host, options_.port,
+         error.message());
+  }
+}
+
+net::awaitable<void> Server::Impl::accept_loop() {
+  while (acceptor_.is_open()) {
+    auto result = co_await acceptor_.async_accept(net::as_tuple(net::use_awaitable));
+    const boost::system::error_code error = std::get<0>(result);
+    if (error == net::error::operation_aborted || error == net::error::bad_descriptor) co_return;
+    if (!error) {
+      admit(std::move(std::get<1>(result)));
+      continue;
+    }
+    // Out of file descriptors: the next try would fail at once.
+    service_.log("warning", fmt::format("accept: {}", error.message()));
+    net::steady_timer pause(io_, std::chrono::milliseconds(100));
+    co_await pause.async_wait(net::as_tuple(net::use_awaitable));
+  }
+}
+
+void Server::Impl::admit(tcp::socket socket) {
+  boost::system::error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  if (connections_.size() >= options_.limits.max_connections) {
+    // A plain answer that fits in the socket's buffer; for TLS there is none without a handshake.
+    Turn turn({.keep_alive = false}, [] {});
+    service_.handle_unreadable({503, "too many connections"},
+                               std::shared_ptr<Turn>(&turn, [](Turn*) {}));
+    const std::string answer = turn.take_output();
+    socket.non_blocking(true, ignored);
+    if (!tls_) socket.write_some(net::buffer(answer), ignored);
+    socket.shutdown(tcp::socket::shutdown_send, ignored);
+    return;
+  }
+  if (tls_) {
+    using Stream = net::ssl::stream<tcp::socket>;
+    start(std::make_shared<Connection<Stream>>(Stream(std::move(socket), *tls_), service_));
+  } else {
+    start(std::make_shared<Connection<tcp::socket>>(std::move(socket), service_));
+  }
+}
+
+template <class Connection>
+void Server::Impl::start(std::shared_ptr<Connection> connection) {
+  connections_.emplace(connection.get(), connection);
+  net::co_spawn(io_, connection->serve(), [this, raw = connection.get()](std::exception_ptr error) {
+    if (error) {
+      service_.log("error", "a connection ended with an exception");
+      raw->close();
+    }
+    connections_.erase(raw);
+  });
+}
+
+void Server::Impl::tick() {
+  ticker_.expires_after(std::chrono::milliseconds(100));
+  ticker_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    const auto now = ConnectionBase::Clock::now();
+    std::vector<std::shared_ptr<ConnectionBase>> all;
+    all.reserve(connections_.size());
+    for (const auto& [raw, connection] : connections_) all.push_back(connection);
+    for (const auto& connection : all) {
+      connection->check(now);
+      if (service_.draining()) connection->close_if_idle();
+    }
+    if (service_.draining() && service_.num_generations() == 0) {
+      // The last answers are still being written; clients that go on asking must not keep us.
+      if (drained_ == ConnectionBase::Clock::time_point::max()) drained_ = now;
+      if (connections_.empty() || now - drained_ > std::chrono::seconds(5)) {
+        io_.stop();
+        return;
+      }
+    }
+    tick();
+  });
+}
+
+void Server::Impl::wait_for_signal() {
+  signals_.async_wait([this](const boost::system::error_code& error, int number) {
+    if (error) return;
+    if (service_.draining() || service_.loading()) {
+      stop_now();
+      return;
+    }
+    service_.log("info", fmt::format("signal {}: finishing {} requests; a second signal stops now",
+                                     number, service_.num_generations()));
+    begin_drain();
+    wait_for_signal();
+  });
+}
+
+void Server::Impl::begin_drain() {
+  if (!service_.draining()) service_.drain();
+}
+
+void Server::Impl::stop_now() {
+  stopped_early_ = service_.num_generations() > 0 || service_.loading();
+  service_.abort_all();
+  io_.stop();
+}
+
+Server::Server(ServerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Server::~Server() = default;
+uint16_t Server::port() const { return impl_->port(); }
+std::function<void()> Server::step_done() {
+  return [service = &impl_->service()] { service->step_done(); };
+}
+void Server::set_engine(Engine& engine) { impl_->set_engine(engine); }
+void Server::run() { impl_->run(); }
+void Server::handle_signals() { impl_->handle_signals(); }
+void Server::drain() { impl_->drain(); }
+void Server::stop() { impl_->stop(); }
+bool Server::stopped_early() const { return impl_->stopped_early(); }
+
+}  // namespace zipage::server

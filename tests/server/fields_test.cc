@@ -1,0 +1,224 @@
+// Every field is honoured or refused by name; none is ignored.
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "server/field_table.h"
+#include "server/service_fixture.h"
+
+namespace zipage::testing_server {
+namespace {
+
+using server::FieldInfo;
+using server::Support;
+
+class Fields : public ServiceTest {
+ protected:
+  Answer with(unsigned endpoint, const std::string& field, const std::string& value) {
+    const std::string member = "\"" + field + "\":" + value;
+    if (endpoint == server::kChat) {
+      if (field == "messages") return ask("POST", "/v1/chat/completions", "{" + member + "}");
+      return chat(member);
+    }
+    return complete(field == "prompt" ? member : "\"prompt\":\"x\"," + member);
+  }
+};
+
+// One value a field that asks for something and must be taken.
+const std::map<std::string, std::string> kTaken{
+    {"model", R"("fake")"},
+    {"messages", R"([{"role":"user","content":"x"}])"},
+    {"prompt", R"("x")"},
+    {"n", "2"},
+    {"max_tokens", "3"},
+    {"max_completion_tokens", "3"},
+    {"min_tokens", "1"},
+    {"truncate_prompt_tokens", "1"},
+    {"temperature", "0.5"},
+    {"top_p", "0.5"},
+    {"top_k", "5"},
+    {"min_p", "0.1"},
+    {"typical_p", "0.9"},
+    {"presence_penalty", "1"},
+    {"frequency_penalty", "1"},
+    {"repetition_penalty", "1.5"},
+    {"seed", "7"},
+    {"logit_bias", R"({"65": -100})"},
+    {"allowed_token_ids", "[65]"},
+    {"bad_words", R"(["x"])"},
+    {"stop", R"(["a","b"])"},
+    {"stop_token_ids", "[66]"},
+    {"include_stop_str_in_output", "true"},
+    {"ignore_eos", "true"},
+    {"stream", "true"},
+    {"skip_special_tokens", "false"},
+    {"return_token_ids", "true"},
+    {"return_tokens_as_token_ids", "true"},
+    {"include_reasoning", "false"},
+    {"add_special_tokens", "true"},
+    {"add_generation_prompt", "false"},
+    {"continue_final_message", "true"},
+    {"chat_template_kwargs", R"({"a":1})"},
+    {"documents", R"([{"text":"d"}])"},
+    {"reasoning_effort", R"("low")"},
+    {"user", R"("me")"},
+    {"request_id", R"("abc")"},
+    {"priority", "3"},
+    {"cache_salt", R"("s")"},
+    {"kv_budget", "64"},
+    {"kv_policy", R"("paper")"},
+};
+// Honoured fields whose test is elsewhere, since they need company.
+const char* const kElsewhere[] = {"stream_options",  "logprobs", "top_logprobs",
+                                  "prompt_logprobs", "echo",     "chat_template"};
+
+TEST_F(Fields, EachHonouredFieldIsTaken) {
+  for (const FieldInfo& field : server::field_table()) {
+    for (const unsigned endpoint : {server::kChat, server::kCompletion}) {
+      if ((field.endpoints & endpoint) == 0 || field.support != Support::kHonoured) continue;
+      const std::string name(field.name);
+      if (std::find(std::begin(kElsewhere), std::end(kElsewhere), name) != std::end(kElsewhere))
+        continue;
+      ASSERT_TRUE(kTaken.contains(name)) << "no test value for " << name;
+      const Answer answer = with(endpoint, name, kTaken.at(name));
+      EXPECT_EQ(answer.status, 200) << name << answer.body;
+    }
+  }
+}
+
+TEST_F(Fields, NullIsNeutralEverywhere) {
+  for (const FieldInfo& field : server::field_table()) {
+    for (const unsigned endpoint : {server::kChat, server::kCompletion}) {
+      if ((field.endpoints & endpoint) == 0) continue;
+      if (field.name == "messages" || field.name == "prompt") continue;
+      const Answer answer = with(endpoint, std::string(field.name), "null");
+      EXPECT_EQ(answer.status, 200) << field.name << answer.body;
+    }
+  }
+}
+
+TEST_F(Fields, WhatIsNotSupportedIsRefusedByName) {
+  const std::map<std::string, std::string> values{{"best_of", "5"},
+                                                  {"length_penalty", "2"},
+                                                  {"use_beam_search", "true"},
+                                                  {"suffix", R"("x")"},
+                                                  {"spaces_between_special_tokens", "false"},
+                                                  {"response_format", R"({"type":"json_object"})"},
+                                                  {"structured_outputs", R"({"regex":"a"})"},
+                                                  {"tools", R"([{"type":"function"}])"},
+                                                  {"tool_choice", R"("required")"},
+                                                  {"parallel_tool_calls", "1"},
+                                                  {"functions", "[1]"},
+                                                  {"function_call", R"({"name":"f"})"},
+                                                  {"thinking_token_budget", "5"},
+                                                  {"modalities", R"(["audio"])"},
+                                                  {"store", "true"},
+                                                  {"metadata", R"({"a":"b"})"},
+                                                  {"service_tier", R"("flex")"}};
+  const std::map<std::string, std::string> neutral{{"length_penalty", "1.0"},
+                                                   {"use_beam_search", "false"},
+                                                   {"suffix", R"("")"},
+                                                   {"spaces_between_special_tokens", "true"},
+                                                   {"response_format", R"({"type":"text"})"},
+                                                   {"structured_outputs", "{}"},
+                                                   {"tools", "[]"},
+                                                   {"tool_choice", R"("none")"},
+                                                   {"parallel_tool_calls", "true"},
+                                                   {"functions", "[]"},
+                                                   {"function_call", R"("none")"},
+                                                   {"modalities", R"(["text"])"},
+                                                   {"store", "false"},
+                                                   {"metadata", "{}"},
+                                                   {"service_tier", R"("auto")"},
+                                                   {"best_of", "1"},
+                                                   {"thinking_token_budget", "null"}};
+  for (const FieldInfo& field : server::field_table()) {
+    for (const unsigned endpoint : {server::kChat, server::kCompletion}) {
+      if ((field.endpoints & endpoint) == 0 || field.support != Support::kNeutral) continue;
+      const std::string name(field.name);
+      ASSERT_TRUE(values.contains(name) && neutral.contains(name)) << name;
+      const Answer refused = with(endpoint, name, values.at(name));
+      EXPECT_EQ(refused.status, 400) << name;
+      EXPECT_EQ(refused.error("param"), name);
+      const Answer taken = with(endpoint, name, neutral.at(name));
+      EXPECT_EQ(taken.status, 200) << name << taken.body;
+    }
+  }
+}
+
+TEST_F(Fields, WrongTypesAndUnknownNamesAreRefusedByName) {
+  for (const FieldInfo& field : server::field_table()) {
+    for (const unsigned endpoint : {server::kChat, server::kCompletion}) {
+      if ((field.endpoints & endpoint) == 0) continue;
+      // An object where none is taken, a number where an object is.
+      const bool object = field.type == server::FieldType::kObject;
+      const Answer answer = with(endpoint, std::string(field.name), object ? "3.5" : R"({"q":[]})");
+      EXPECT_EQ(answer.status, 400) << field.name;
+      EXPECT_EQ(answer.error("param"), field.name);
+    }
+  }
+  for (const unsigned endpoint : {server::kChat, server::kCompletion}) {
+    EXPECT_EQ(with(endpoint, "temprature", "1").error("param"), "temprature");
+    EXPECT_EQ(with(endpoint, "guided_json", "null").error("param"), "guided_json");
+  }
+}
+
+TEST_F(Fields, ReachTheEngine) {
+  complete(R"("prompt":"x","temperature":0.5,"top_p":0.25,"top_k":5,"min_p":0.125,"seed":9,
+    "presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.5,"typical_p":0.75,
+    "logit_bias":{"65":-2.5},"allowed_token_ids":[65,66],"bad_words":["no"],"stop":"s",
+    "stop_token_ids":[7],"include_stop_str_in_output":true,"ignore_eos":true,"min_tokens":2,
+    "max_tokens":4,"skip_special_tokens":false,"priority":-3,"cache_salt":"salt","logprobs":2,
+    "kv_budget":"full","kv_policy":"paper","request_id":"r1","n":2)");
+  ASSERT_EQ(engine.requests.size(), 1u);
+  const Request& r = engine.requests[0];
+  const SamplingParams& p = r.sampling;
+  EXPECT_EQ(p.temperature, 0.5);
+  EXPECT_EQ(p.top_p, 0.25);
+  EXPECT_EQ(p.top_k, 5);
+  EXPECT_EQ(p.min_p, 0.125);
+  EXPECT_EQ(p.typical_p, 0.75);
+  EXPECT_EQ(p.seed, 9u);
+  EXPECT_EQ(p.presence_penalty, 1);
+  EXPECT_EQ(p.frequency_penalty, -1);
+  EXPECT_EQ(p.repetition_penalty, 1.5);
+  EXPECT_EQ(p.logit_bias, (std::map<int32_t, float>{{65, -2.5f}}));
+  EXPECT_EQ(p.allowed_token_ids, (std::vector<int32_t>{65, 66}));
+  EXPECT_EQ(p.bad_words, std::vector<std::string>{"no"});
+  EXPECT_EQ(p.stop, std::vector<std::string>{"s"});
+  EXPECT_EQ(p.stop_token_ids, std::vector<int32_t>{7});
+  EXPECT_TRUE(p.include_stop_str_in_output);
+  EXPECT_TRUE(p.ignore_eos);
+  EXPECT_EQ(p.min_tokens, 2);
+  EXPECT_EQ(p.max_tokens, 4);
+  EXPECT_FALSE(p.skip_special_tokens);
+  EXPECT_EQ(p.logprobs, 2);
+  EXPECT_EQ(p.n, 2);
+  EXPECT_EQ(p.kv_budget, kFullKv);
+  EXPECT_EQ(p.kv_policy, KvPolicy::kPaper);
+  EXPECT_EQ(r.priority, -3);
+  EXPECT_EQ(r.cache_salt, "salt");
+  EXPECT_EQ(r.external_id, "cmpl-r1");
+}
+
+TEST_F(Fields, DefaultsOfTheTwoEndpointsDiffer) {
+  complete(R"("prompt":"x")");
+  chat("");
+  ASSERT_EQ(engine.requests.size(), 2u);
+  EXPECT_EQ(engine.requests[0].sampling.max_tokens, 16);
+  EXPECT_FALSE(engine.requests[1].sampling.max_tokens.has_value());
+}
+
+TEST_F(Fields, AreAllInTheDocumentation) {
+  std::ifstream file(std::string(ZIPAGE_SOURCE_DIR) + "/docs/api.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  for (const FieldInfo& field : server::field_table()) {
+    EXPECT_NE(text.str().find("`" + std::string(field.name) + "`"), std::string::npos)
+        << "docs/api.md does not name " << field.name;
+  }
+}
+
+}  // namespace
+}  // namespace zipage::testing_server
