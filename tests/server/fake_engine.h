@@ -107,6 +107,7 @@ class FakeEngine : public Engine {
   const Tokenizer& tokenizer() const override { return bytes; }
   SamplingParams default_sampling_params() const override { return {}; }
   void reset_prefix_cache() override {}
+  void set_profiling(bool) override {}
 
  private:
   struct Live {

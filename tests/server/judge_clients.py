@@ -13,7 +13,7 @@ import openai
 PORT = int((pathlib.Path(sys.argv[1]) / "port.txt").read_text())
 BASE = f"http://127.0.0.1:{PORT}"
 KEY = "sesame"
-PROMPT = "mul 12*34"
+PROMPT = "mul 1234*5678"
 MESSAGES = [{"role": "user", "content": PROMPT}]
 
 
@@ -30,7 +30,7 @@ def chat(client):
     answer = client.chat.completions.create(model="reasoner", messages=MESSAGES, max_tokens=400, temperature=0)
     choice = answer.choices[0]
     assert choice.finish_reason == "stop", choice
-    assert "408" in choice.message.content, choice
+    assert "7006652" in choice.message.content, choice
     assert choice.message.reasoning and choice.message.reasoning == choice.message.reasoning_content
     assert "<think>" not in choice.message.content and "</think>" not in choice.message.content
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
