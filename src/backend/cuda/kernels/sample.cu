@@ -17,7 +17,7 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kUnroll = 32;
 constexpr int kSegment = 32 * kUnroll;  // tokens a warp reads at a time
-constexpr int kListSize = 4096;
+constexpr int kListSize = 8192;
 constexpr int kListAim =
     256;  // candidates for top-p to begin with; then all threads' best: about 3,000
 constexpr int kDigitBins = 2048;
@@ -725,7 +725,7 @@ size_t sample_kernel_workspace_bytes(const Backend::Limits&, const CudaContext&)
 void launch_sample(const SampleArgs& args, const CudaContext& context, cudaStream_t stream) {
   if (args.num_rows == 0) return;
   if ((args.top_ids != nullptr || args.top_logprobs != nullptr) && args.max_logprobs > kListSize) {
-    kernel_lacks("sample", "max_logprobs", args.max_logprobs, "up to 4096");
+    kernel_lacks("sample", "max_logprobs", args.max_logprobs, "up to 8192");
   }
   static_assert(sizeof(Shared) % sizeof(double) == 0);
   const size_t shared_bytes = sizeof(Shared) +

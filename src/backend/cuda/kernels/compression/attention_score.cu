@@ -348,13 +348,19 @@ __global__ void __launch_bounds__(kThreads, 2)
         load_queries(work, 0, 0);
         continue;
       }
+      // Before the copies are issued: the release would wait for them.
+      arrive(params.counters + 1 + work.unit_index);
       if (next != kNoWork && redo_count == 0) {  // the shared keys and queries are free
         const Work next_work = work_of(params, next);
         load_keys(next_work);
         load_queries(next_work, 0, 0);
       }
     }
-    if (phases == 3) unit_barrier(params.counters + 1 + work.unit_index, used_chunks);
+    if (kOnce) {
+      wait_for(params.counters + 1 + work.unit_index, used_chunks);
+    } else if (phases == 3) {
+      unit_barrier(params.counters + 1 + work.unit_index, used_chunks);
+    }
     if ((phases & 2) == 0) return;
 
     const bool prefetched = redo_count == 0;

@@ -225,12 +225,9 @@ __device__ inline void arrive(uint32_t* counter) {
   }
 }
 
-// Arrives at `counter` and waits until `expected` blocks have. What they wrote before is visible
-// after (read it with __ldcg).
-__device__ inline void unit_barrier(uint32_t* counter, uint32_t expected) {
-  __syncthreads();
+// Waits until `expected` blocks have arrived; what they wrote is visible after (read it with __ldcg).
+__device__ inline void wait_for(uint32_t* counter, uint32_t expected) {
   if (threadIdx.x == 0) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
     uint32_t arrived = 0;
     while (true) {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(counter) : "memory");
@@ -239,6 +236,11 @@ __device__ inline void unit_barrier(uint32_t* counter, uint32_t expected) {
     }
   }
   __syncthreads();
+}
+
+__device__ inline void unit_barrier(uint32_t* counter, uint32_t expected) {
+  arrive(counter);
+  wait_for(counter, expected);
 }
 
 __device__ inline float exp2_approx(float x) {
