@@ -86,7 +86,9 @@ struct ThroughputCommand {
     request.sampling.max_tokens = row.output_tokens - row.age;
     // Ripe with its first output when the prompt alone reaches the trigger, and with the token
     // after the trigger otherwise.
-    int64_t ripens_in = row.age > 0 ? std::max<int64_t>(1, progress.trigger - length + 2) : 0;
+    int64_t ripens_in = row.age > 0 && progress.trigger > 0
+                            ? std::max<int64_t>(1, progress.trigger - length + 2)
+                            : 0;
     if (ripens_in > 0) ++progress.unripe;
     auto id = model.submit(std::move(request),
                            [&progress, ripens_in](const RequestOutput& output) mutable {

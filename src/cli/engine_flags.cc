@@ -123,8 +123,9 @@ void EngineFlags::add_to(CLI::App& command) {
                      "Longest prompt + output, in tokens (32k)");
   command.add_option("--block-size", options_.block_size, "Tokens a KV block")
       ->capture_default_str();
-  command.add_option("--kv-cache-memory,--kv-cache-memory-bytes", kv_cache_memory_,
-                     "Memory for KV blocks, query slots and compression scratch (64MiB, 48GB)");
+  command.add_option(
+      "--kv-cache-memory,--kv-cache-memory-bytes", kv_cache_memory_,
+      "Memory for KV blocks and query slots, on a CPU for compression scratch too (64MiB, 48GB)");
   command.add_option("--kv-cache-space", kv_cache_space_gib_, "The same in GiB");
   command.add_option("--num-gpu-blocks-override", options_.num_gpu_blocks_override,
                      "Number of KV blocks, whatever fits");

@@ -274,7 +274,13 @@ void Setup::make_cache() {
       compression_.capped()
           ? Compressor::memory(backend, model, compression_, compressor).device_bytes
           : 0;
-  const MemoryPlan plan = plan_memory(cache, static_cast<size_t>(kv_memory), scratch);
+  // A GPU's compression works in tens of megabytes, which would leave little of a small cache: a
+  // size that the user names is that of blocks and slots there, and scratch comes on top. On a CPU
+  // it is part of it.
+  const size_t extra_scratch =
+      o.kv_cache_memory_bytes > 0 && backend.info().kind != "cpu" ? scratch : 0;
+  const MemoryPlan plan =
+      plan_memory(cache, static_cast<size_t>(kv_memory) + extra_scratch, scratch);
   // Without a cap a request may grow to the model's length; unless the user insists on one, no
   // length is promised that the pool cannot hold.
   const int64_t pool_tokens = int64_t{plan.num_blocks} * o.block_size;
