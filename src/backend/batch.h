@@ -20,7 +20,7 @@ struct StepBatch {
   const int32_t* token_ids = nullptr;  // [T]
   const int32_t* positions = nullptr;  // [T] true positions, for RoPE
   const int32_t* kv_slots = nullptr;   // [T] block_id * block_size + offset: where K and V go
-                                      // (64-bit arithmetic for byte offsets)
+                                       // (64-bit arithmetic for byte offsets)
   const int32_t* query_slots =
       nullptr;  // [T] slot * window_size + ring place in the query cache; -1: not kept
   const int32_t* row_of_token = nullptr;  // [T]

@@ -225,7 +225,8 @@ __device__ inline void arrive(uint32_t* counter) {
   }
 }
 
-// Waits until `expected` blocks have arrived; what they wrote is visible after (read it with __ldcg).
+// Waits until `expected` blocks have arrived; what they wrote is visible after (read it with
+// __ldcg).
 __device__ inline void wait_for(uint32_t* counter, uint32_t expected) {
   if (threadIdx.x == 0) {
     uint32_t arrived = 0;
