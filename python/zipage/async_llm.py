@@ -26,7 +26,7 @@ class _LoopRequests:
         weak = weakref.ref(self)
         # The loop keeps the callback; it must not keep the engine.
         loop.add_reader(self.collector.fileno(), lambda: (requests := weak()) and requests._wake())
-        weakref.finalize(self, _remove_reader, self._loop, self.collector.fileno()).atexit = False
+        weakref.finalize(self, _remove_reader, os.getpid(), self._loop, self.collector.fileno()).atexit = False
 
     def open(self) -> tuple[int, asyncio.Event]:
         self._num_keys += 1
@@ -52,9 +52,10 @@ class _LoopRequests:
                 self.collector.take(key)  # of a stream that its reader has left
 
 
-def _remove_reader(loop_of: Callable[[], asyncio.AbstractEventLoop | None], descriptor: int) -> None:
+def _remove_reader(process: int, loop_of: Callable[[], asyncio.AbstractEventLoop | None], descriptor: int) -> None:
     loop = loop_of()
-    if loop is not None and not loop.is_closed():
+    # A forked child shares the loop's selector with its parent, and must leave it alone.
+    if loop is not None and not loop.is_closed() and os.getpid() == process:
         loop.remove_reader(descriptor)
 
 

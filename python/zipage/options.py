@@ -95,6 +95,8 @@ def _gibibytes(name: str, value: Any) -> int:
 
 def parse_tokens(name: str, value: Any) -> int:
     """A number of tokens, or text such as '8192' or '32k'."""
+    if value == "auto" or value == -1:
+        return 0  # the model's
     if not isinstance(value, str):
         return _int64(name, value)
     match = re.fullmatch(r"\s*(\d+)\s*([kKmM]?)\s*", value)
@@ -107,9 +109,9 @@ def parse_budget(name: str, value: Any) -> int:
     """kv_budget: a number of tokens, or 'full'."""
     if value == "full":
         return FULL_KV
-    tokens = parse_tokens(name, value)
-    if tokens == 0 and isinstance(value, str):
-        raise _fail(name, value, "a number of tokens above 0, or 'full'")
+    tokens = -1 if value in ("auto", -1) else parse_tokens(name, value)
+    if tokens < 0 or (tokens == 0 and isinstance(value, str)):
+        raise ValueError(f"{name}={value!r}: expected a number of tokens above 0, or 'full'")
     return tokens
 
 

@@ -13,7 +13,7 @@ class PlainBar:
 
     def __init__(self, total: int, desc: str, dynamic_ncols: bool = True, postfix: str = "") -> None:
         self.total, self.n, self.postfix = total, 0, postfix
-        self._desc, self._start, self._drawn = desc, time.monotonic(), 0.0
+        self._desc, self._start, self._drawn, self._has_line = desc, time.monotonic(), 0.0, False
         self._draw()
 
     def update(self, n: int = 1) -> None:
@@ -27,8 +27,9 @@ class PlainBar:
 
     def close(self) -> None:
         self._draw()
-        sys.stderr.write("\n")
-        sys.stderr.flush()
+        if self._has_line:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
@@ -39,6 +40,7 @@ class PlainBar:
         start = "\r" if sys.stderr.isatty() else ""
         tail = f", {self.postfix}" if self.postfix else ""
         if sys.stderr.isatty() or self.n >= self.total:
+            self._has_line = True
             sys.stderr.write(f"{start}{self._desc}: {share:4.0%}|{filled:20}| {self.n}/{self.total} "
                              f"[{seconds:.1f}s, {rate:.2f}it/s{tail}]")
             sys.stderr.flush()

@@ -2,12 +2,14 @@
 
 import gc
 import math
+import os
 import weakref
 
 import pytest
 from conftest import ENGINE, GREEDY, MODEL, MUL, wait_until_idle
 
-from zipage import EngineError, SamplingParams, ZipLLM
+from zipage import EngineError, GenerationError, SamplingParams, ZipLLM
+from zipage._engine import RunningRequest
 
 OTHER = MUL.replace("12345*67890", "345*678")
 
@@ -171,3 +173,37 @@ def test_a_closed_engine_says_so_and_memory_goes_with_the_last_reference():
 def test_a_model_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError):
         ZipLLM(str(tmp_path / "nothing"), device="cpu")
+
+
+def test_a_request_that_fails_leaves_the_others_their_outputs(llm, monkeypatch):
+    add = RunningRequest.add
+
+    def fail_one(request, delta):
+        add(request, delta)
+        if request.prompt.text == OTHER:
+            request.error = "a compression failed"
+
+    monkeypatch.setattr(RunningRequest, "add", fail_one)
+    with pytest.raises(GenerationError, match="1 of 2 requests failed.*a compression failed") as raised:
+        llm.generate([MUL, OTHER], GREEDY, use_tqdm=False)
+    assert [len(output["token_ids"]) for output in raised.value.outputs] == [12, 12]
+
+
+def test_engines_come_and_go_without_a_trace():
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    def resident_kib():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+    def use_one():
+        ZipLLM(MODEL, **ENGINE).generate([MUL] * 3, GREEDY, use_tqdm=False)
+        gc.collect()
+
+    use_one()
+    before, kib = threads(), resident_kib()
+    for _ in range(4):
+        use_one()
+    assert threads() == before
+    assert resident_kib() - kib < 40_000  # one engine's weights and used blocks would be more

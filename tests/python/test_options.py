@@ -36,6 +36,7 @@ def test_published_quick_start_selects_the_published_policy():
     ("kvcache_block_size", 128, {"block_size": 128}),
     ("tensor_parallel_size", 1, {"tensor_parallel_size": 1}),
     ("max_model_len", "32k", {"max_model_len": 32768}),
+    ("max_model_len", "auto", {"max_model_len": 0}),
     ("kv_budget", "full", {"kv_budget": 0}),
     ("dtype", "half", {"dtype": "float16"}),
     ("swap_space", 4, {"swap_space_bytes": 4 << 30}),
@@ -71,6 +72,8 @@ def test_every_setting_has_its_place_in_the_engine():
     ({"kv_policy": "peak", "use_global_score": True}, ValueError, "kv_policy"),
     ({"block_size": 64, "kvcache_block_size": 128}, ValueError, "block_size"),
     ({"kv_cache_memory": "12 parsecs"}, ValueError, "64MiB"),
+    ({"kv_budget": "0"}, ValueError, "full"),
+    ({"kv_budget": -1}, ValueError, "full"),
     ({"sink_len": 4}, ValueError, "use_attention_sink"),
 ])  # fmt: skip
 def test_bad_option(options, error, words):
