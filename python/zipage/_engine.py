@@ -92,10 +92,9 @@ class EngineUser:
         logs.write(self._engine.take_log())
 
     def _chat_prompt(self, messages: Any, options: dict[str, Any]) -> Prompt:
-        kwargs = options.pop("chat_template_kwargs") or {}
         options["chat_template"] = _read_template(options["chat_template"]) or self._chat_template
         tokenizer = self.get_tokenizer()
-        text = tokenizer.apply_chat_template(messages, tokenize=False, **options, **kwargs)
+        text = tokenizer.chat_text(messages, variables=options.pop("chat_template_kwargs") or {}, **options)
         return Prompt(text, tokenizer.encode(text, add_special_tokens=False))
 
     def __repr__(self) -> str:

@@ -23,9 +23,7 @@ class _LoopRequests:
         self._events: dict[int, asyncio.Event] = {}
         self._num_keys = 0
         self._loop = weakref.ref(loop)
-        weak = weakref.ref(self)
-        # The loop keeps the callback; it must not keep the engine.
-        loop.add_reader(self.collector.fileno(), lambda: (requests := weak()) and requests._wake())
+        loop.add_reader(self.collector.fileno(), _wake, weakref.ref(self))  # the loop must not keep the engine
         weakref.finalize(self, _remove_reader, os.getpid(), self._loop, self.collector.fileno()).atexit = False
 
     def open(self) -> tuple[int, asyncio.Event]:
@@ -43,13 +41,19 @@ class _LoopRequests:
             for event in list(self._events.values()):
                 loop.call_soon_threadsafe(event.set)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         for key in self.collector.wait(0.0):
             event = self._events.get(key)
             if event is not None:
                 event.set()
             else:
                 self.collector.take(key)  # of a stream that its reader has left
+
+
+def _wake(requests_of: Callable[[], _LoopRequests | None]) -> None:
+    requests = requests_of()
+    if requests is not None:
+        requests.wake()
 
 
 def _remove_reader(process: int, loop_of: Callable[[], asyncio.AbstractEventLoop | None], descriptor: int) -> None:

@@ -84,7 +84,7 @@ def parse_bytes(name: str, value: Any) -> int:
         return _int64(name, value)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     unit = _UNITS.get(match[2].lower()) if match else None
-    if unit is None:
+    if match is None or unit is None:
         raise _fail(name, value, "a size such as 64MiB, 48GB or a number of bytes")
     return int(float(match[1]) * unit)
 

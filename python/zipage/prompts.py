@@ -67,8 +67,9 @@ def read_prompt(prompt: PromptType, tokenizer_of: Callable[[], Tokenizer]) -> Pr
         if name not in _FIELDS:
             nearest = difflib.get_close_matches(str(name), _FIELDS, n=1, cutoff=0.0)[0]
             raise ValueError(f"prompt has the unknown key {name!r}; did you mean {nearest!r}?")
-    salt = prompt.get("cache_salt") or ""
-    text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    salt = str(prompt.get("cache_salt") or "")
+    text: Any = prompt.get("prompt")
+    ids: Any = prompt.get("prompt_token_ids")
     if ids is None:
         if not isinstance(text, str):
             raise ValueError("a prompt dict needs 'prompt' (a str) or 'prompt_token_ids' (a list of ints)")

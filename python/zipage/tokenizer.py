@@ -40,6 +40,14 @@ class Tokenizer:
     def decode(self, ids: int | Iterable[int], skip_special_tokens: bool = False) -> str:
         return self.core.decode([ids] if isinstance(ids, int) else list(ids), skip_special_tokens)
 
+    def chat_text(self, conversation: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None,
+                  chat_template: str | None, add_generation_prompt: bool, continue_final_message: bool,
+                  variables: Mapping[str, Any]) -> str:
+        """The text of a conversation's prompt; `variables` are the template's."""
+        return self.core.apply_chat_template(
+            json.dumps(list(conversation)), add_generation_prompt, continue_final_message, chat_template or "",
+            json.dumps(dict(variables)) if variables else "", json.dumps(list(tools)) if tools else "")
+
     def apply_chat_template(
         self,
         conversation: Sequence[Message],
@@ -52,9 +60,7 @@ class Tokenizer:
     ) -> str | list[int]:
         """The prompt of a conversation: token ids, or text with tokenize=False. `kwargs` are variables of the
         template."""
-        text = self.core.apply_chat_template(
-            json.dumps(list(conversation)), add_generation_prompt, continue_final_message, chat_template or "",
-            json.dumps(kwargs) if kwargs else "", json.dumps(list(tools)) if tools else "")
+        text = self.chat_text(conversation, tools, chat_template, add_generation_prompt, continue_final_message, kwargs)
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | None | list[int | None]:
