@@ -17,7 +17,7 @@ async def collect(llm, prompt, params, request_id=None):
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 120))
+    return asyncio.run(asyncio.wait_for(coroutine, 600))
 
 
 def test_kinds_of_output_agree(async_llm, llm):

@@ -18,7 +18,7 @@ from zipage import EngineError, SamplingParams
 
 def run_script(text, *, cwd=None, **environment):
     script = f"MODEL, ENGINE, MUL = {MODEL!r}, {ENGINE!r}, {MUL!r}\n" + textwrap.dedent(text)
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, cwd=cwd,
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=900, cwd=cwd,
                           env={**os.environ, **environment})
 
 
@@ -28,7 +28,7 @@ def test_published_quick_start_runs_unchanged(tmp_path):
     # The script imports transformers and does not use it.
     (tmp_path / "transformers.py").write_text("AutoTokenizer = None\n")
     shutil.copy(Path(__file__).with_name("quick_start.py"), tmp_path)
-    done = subprocess.run([sys.executable, "quick_start.py"], capture_output=True, text=True, timeout=600, cwd=tmp_path,
+    done = subprocess.run([sys.executable, "quick_start.py"], capture_output=True, text=True, timeout=1800, cwd=tmp_path,
                           env={**os.environ, "ZIPAGE_CONFIGURE_LOGGING": "1"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
