@@ -1,5 +1,6 @@
 #include "server/generation.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "server/api_error.h"
@@ -166,6 +167,10 @@ void Generation::sequence_ended(const Choice& choice, const Delivery& delivery) 
   ended.prompt_tokens = delivery.output.num_prompt_tokens;
   ended.generation_tokens = choice.num_tokens;
   service_.metrics().sequence_finished(ended);
+  if (live_sequences_ > 0) return;
+  int64_t longest = 0;
+  for (const Choice& each : choices_) longest = std::max(longest, each.num_tokens);
+  service_.metrics().request_finished(longest);
 }
 
 Usage Generation::usage() const {

@@ -70,6 +70,7 @@ bool Generation::send_chunk(Choice& choice) {
 }
 
 void Generation::send_chunks() {
+  if (!exchange_->ready()) return;
   for (Choice& choice : choices_) {
     const bool last = choice.finish_reason != FinishReason::kNone && !choice.closed;
     const Piece& piece = choice.piece;

@@ -44,8 +44,10 @@ class Exchange {
   virtual void respond(HttpResponse response) = 0;
   // Sends the head at once; its body is ignored.
   virtual void begin_stream(HttpResponse head) = 0;
-  // False when the client is gone or too slow to take it; on_gone's callback has then been called
-  // or will not be.
+  // Before the writes of a step: false when the client is gone, or so far behind that it is dropped
+  // now. on_gone's callback has then been called.
+  virtual bool ready() = 0;
+  // False when the client is gone.
   virtual bool write(std::string_view bytes) = 0;
   virtual void end_stream() = 0;
   // Called at most once: the client went away before the answer was complete.

@@ -105,7 +105,6 @@ void Metrics::sequence_finished(const FinishedSequence& s) {
   }
   prompt_tokens_.observe(static_cast<double>(s.prompt_tokens));
   generation_tokens_.observe(static_cast<double>(s.generation_tokens));
-  max_generation_tokens_.observe(static_cast<double>(s.generation_tokens));
 }
 
 void Metrics::request_params(int32_t n, int64_t max_tokens) {

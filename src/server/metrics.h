@@ -15,7 +15,7 @@
 
 namespace zipage::server {
 
-// A request that has ended, in seconds and tokens.
+// A sequence that has ended, in seconds and tokens.
 struct FinishedSequence {
   FinishReason reason = FinishReason::kStop;
   double e2e_seconds = 0, queue_seconds = 0;
@@ -33,6 +33,10 @@ class Metrics {
   void first_token(double seconds) { time_to_first_token_.observe(seconds); }
   void inter_token(double seconds, int64_t tokens) { inter_token_.observe(seconds, tokens); }
   void sequence_finished(const FinishedSequence& sequence);
+  // All sequences of a request have ended; the longest one's tokens.
+  void request_finished(int64_t max_generation_tokens) {
+    max_generation_tokens_.observe(static_cast<double>(max_generation_tokens));
+  }
   void request_params(int32_t n, int64_t max_tokens);
   void http_request(const std::string& handler,
                     const std::string& method,

@@ -108,13 +108,15 @@ void Turn::begin_stream(HttpResponse head) {
   wake_();
 }
 
+// Looks at what earlier steps left: a step's own chunks may be many and are all kept.
+bool Turn::ready() {
+  if (output_.size() > options_.max_buffered_bytes) abandon();
+  return !abandoned_ && !finished_;
+}
+
 bool Turn::write(std::string_view bytes) {
   if (abandoned_ || finished_) return false;
   if (bytes.empty() || options_.head_only) return true;
-  if (output_.size() + bytes.size() > options_.max_buffered_bytes) {
-    abandon();
-    return false;
-  }
   if (chunked_) {
     fmt::format_to(std::back_inserter(output_), "{:x}\r\n", bytes.size());
     output_ += bytes;

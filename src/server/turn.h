@@ -26,6 +26,7 @@ class Turn : public Exchange {
 
   void respond(HttpResponse response) override;
   void begin_stream(HttpResponse head) override;
+  bool ready() override;
   bool write(std::string_view bytes) override;
   void end_stream() override;
   void on_gone(std::function<void()> callback) override { gone_ = std::move(callback); }

@@ -156,6 +156,7 @@ TEST_F(Endpoints, MetricsAreWellFormed) {
   const std::string labels = R"({model_name="fake",engine="0")";
   has("zipage:request_success_total" + labels + R"(,finished_reason="stop"} 2)");
   has("zipage:request_generation_tokens_sum" + labels + "} 12");
+  has("zipage:request_max_num_generation_tokens_count" + labels + "} 1");
   has("zipage:request_params_n_bucket" + labels + R"(,le="2"} 1)");
   has("zipage:time_to_first_token_seconds_count" + labels + "} 2");
   has("zipage:inter_token_latency_seconds_count" + labels + "} 10");

@@ -176,6 +176,21 @@ TEST_F(Generations, SlowReaderIsDroppedAtItsBound) {
   EXPECT_EQ(service->num_generations(), 0u);
 }
 
+TEST_F(Generations, AStepOfManyChunksIsNotASlowReader) {
+  server::TurnOptions options;
+  options.max_buffered_bytes = 4 << 10;
+  const auto turn =
+      send("POST", "/v1/completions", R"({"prompt":"a","n":64,"stream":true})", {}, options);
+  std::string bytes;
+  for (bool more = true; more;) {
+    more = engine.step();
+    run_tasks();
+    bytes += turn->take_output();  // a client that keeps up
+  }
+  EXPECT_TRUE(turn->finished());
+  EXPECT_EQ(events(parse_answer(bytes)).size(), 64u * 6);
+}
+
 TEST_F(Generations, RefusalOfALaterPromptAbortsTheEarlier) {
   const Answer answer = complete(R"("prompt":[[65],[]])");
   EXPECT_EQ(answer.status, 400);
