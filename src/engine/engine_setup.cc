@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kDefaultCpuKvBytes = int64_t{1} << 30;
 constexpr int32_t kMaxLogprobs = 20;
-constexpr int32_t kMaxBiasEntries = 1 << 16;
+constexpr int32_t kMaxBiasPerRow = 1024;
 
 DType parse_dtype(const char* flag, const std::string& text, DType automatic) {
   if (text == "auto") return automatic;
@@ -252,7 +252,7 @@ void Setup::make_cache() {
                                       .max_logits = o.max_num_seqs,
                                       .max_blocks_per_row = static_cast<int32_t>(
                                           (o.max_model_len + o.block_size - 1) / o.block_size),
-                                      .max_bias = kMaxBiasEntries,
+                                      .max_bias = o.max_num_seqs * kMaxBiasPerRow,
                                       .block_size = o.block_size,
                                       .window_size = compression_.window_size},
                             .max_logprobs = std::min(kMaxLogprobs, c.vocab_size),
@@ -307,7 +307,7 @@ void Setup::make_cache() {
       if (options_.progress) options_.progress("CUDA graphs", done, total);
     });
   }
-  parts_.max_bias = kMaxBiasEntries;
+  parts_.max_bias_per_row = kMaxBiasPerRow;
   parts_.max_logprobs = runner.max_logprobs;
   parts_.info.scratch_bytes = static_cast<int64_t>(scratch);
   parts_.info.plan_line = plan.describe(cache, compression_.kv_policy);

@@ -31,7 +31,7 @@ struct EngineParts {
   std::unique_ptr<Compressor> compressor;  // null: full KV only
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<ModelRunner> runner;
-  int32_t max_bias = 0;
+  int32_t max_bias_per_row = 0;
   int32_t max_logprobs = 0;
 };
 
