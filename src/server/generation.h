@@ -46,8 +46,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     ReasoningSplitter splitter{ReasoningMode::kOff};
     FinishReason finish_reason = FinishReason::kNone;
     std::string stop_reason;
-    std::vector<std::vector<TokenLogprob>> prompt_logprobs;
-    int64_t num_tokens = 0, text_bytes = 0;
+    TextOffsets offsets;
+    int64_t num_tokens = 0;
     bool announced = false, closed = false;  // its first and last chunk are sent
     Time first_token{}, last_token{};
   };
@@ -61,7 +61,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void send_answer();
   void send_error(const Status& error);
   void close();
-  boost::json::object view(const Choice& choice, bool delta) const;
+  boost::json::object view(Choice& choice, bool delta);
+  boost::json::value prompt_logprobs(size_t prompt) const;
   bool event(const boost::json::object& object);
   Usage usage() const;
 
@@ -72,6 +73,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestId> ids_;          // of the engine, one a prompt
   std::vector<Choice> choices_;         // prompt * n + i
   std::vector<int64_t> live_of_prompt_, cached_tokens_;
+  std::vector<std::string> echoes_;                                      // [prompts]
+  std::vector<std::vector<std::vector<TokenLogprob>>> prompt_logprobs_;  // [prompts]
   int64_t live_sequences_ = 0;
   const Time arrived_ = std::chrono::steady_clock::now();
   const int64_t created_;

@@ -18,22 +18,25 @@ std::string sse_event(std::string_view data) {
 
 }  // namespace
 
-json::object Generation::view(const Choice& choice, bool delta) const {
+json::object Generation::view(Choice& choice, bool delta) {
   static const std::vector<std::vector<TokenLogprob>> kNone;
-  return choice_json(
-      {.request = request_,
-       .prompt = request_.prompts[choice.prompt],
-       .tokenizer = service_.model().tokenizer,
-       .index = &choice - choices_.data(),
-       .piece = choice.piece,
-       .finish_reason = choice.finish_reason,
-       .stop_reason = choice.stop_reason,
-       .text_offset = delta ? choice.text_bytes
-                      : request_.echo && choice.prompt_logprobs.empty()
-                          ? static_cast<int64_t>(request_.prompts[choice.prompt].text.size())
-                          : 0,
-       .prompt_logprobs = delta ? kNone : choice.prompt_logprobs},
-      delta);
+  const bool echoes = request_.echo && request_.with_logprobs && !choice.announced;
+  return choice_json({.request = request_,
+                      .prompt = request_.prompts[choice.prompt],
+                      .tokenizer = service_.model().tokenizer,
+                      .index = &choice - choices_.data(),
+                      .piece = choice.piece,
+                      .finish_reason = choice.finish_reason,
+                      .stop_reason = choice.stop_reason,
+                      .offsets = choice.offsets,
+                      .echo = echoes_[choice.prompt],
+                      .echoed_logprobs = echoes ? prompt_logprobs_[choice.prompt] : kNone},
+                     delta);
+}
+
+json::value Generation::prompt_logprobs(size_t prompt) const {
+  return prompt_logprobs_json(prompt_logprobs_[prompt], *request_.prompt_logprobs,
+                              service_.model().tokenizer);
 }
 
 bool Generation::event(const json::object& object) {
@@ -64,7 +67,6 @@ bool Generation::send_chunk(Choice& choice) {
     part["prompt_token_ids"] = json::value_from(request_.prompts[choice.prompt].tokens);
   choice.announced = true;
   chunk["choices"] = json::array{std::move(part)};
-  choice.text_bytes += static_cast<int64_t>(choice.piece.text.size());
   choice.piece = {};
   return event(chunk);
 }
@@ -72,6 +74,11 @@ bool Generation::send_chunk(Choice& choice) {
 void Generation::send_chunks() {
   if (!exchange_->ready()) return;
   for (Choice& choice : choices_) {
+    // The prompt's log-probabilities come with the first of its choices' outputs, and go in front
+    // of each.
+    if (request_.echo && request_.with_logprobs && prompt_logprobs_[choice.prompt].empty() &&
+        !ended())
+      continue;
     const bool last = choice.finish_reason != FinishReason::kNone && !choice.closed;
     const Piece& piece = choice.piece;
     // A token without text (half a character, a stop string's beginning) waits for its text,
@@ -97,24 +104,21 @@ void Generation::send_chunks() {
 void Generation::send_answer() {
   json::object answer = answer_head(request_, created_, service_.fingerprint());
   json::array choices;
-  for (const Choice& choice : choices_) choices.emplace_back(view(choice, false));
+  for (Choice& choice : choices_) {
+    json::object shown = view(choice, false);
+    if (!request_.chat && request_.prompt_logprobs)
+      shown["prompt_logprobs"] = prompt_logprobs(choice.prompt);
+    choices.emplace_back(std::move(shown));
+  }
   answer["choices"] = std::move(choices);
   answer["usage"] = usage_json(usage());
   if (request_.chat) {
     answer["service_tier"] = nullptr;
     answer["kv_transfer_params"] = nullptr;
+    answer["prompt_logprobs"] = nullptr;
     if (request_.return_token_ids)
       answer["prompt_token_ids"] = json::value_from(request_.prompts[0].tokens);
-    if (request_.sampling.prompt_logprobs) {
-      const Choice& choice = choices_[0];
-      answer["prompt_logprobs"] = prompt_logprobs_json({.request = request_,
-                                                        .prompt = request_.prompts[0],
-                                                        .tokenizer = service_.model().tokenizer,
-                                                        .index = 0,
-                                                        .piece = choice.piece,
-                                                        .stop_reason = choice.stop_reason,
-                                                        .prompt_logprobs = choice.prompt_logprobs});
-    }
+    if (request_.prompt_logprobs) answer["prompt_logprobs"] = prompt_logprobs(0);
   }
   const auto exchange = std::move(exchange_);
   exchange->respond({.body = json::serialize(answer)});
