@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fmt/format.h>
 
 namespace zipage::server {
 namespace {
@@ -85,6 +86,24 @@ json::object choice_json(const ChoiceView& choice, bool delta) {
     if (!request.chat && !delta) out["prompt_token_ids"] = json::value_from(choice.prompt.tokens);
   }
   return out;
+}
+
+std::string delta_text(const ChoiceView& choice) {
+  const GenerationRequest& request = choice.request;
+  const bool plain = !request.with_logprobs && !request.return_token_ids &&
+                     choice.finish_reason == FinishReason::kNone && choice.stop_reason.empty() &&
+                     choice.piece.reasoning.empty();
+  if (!plain) return json::serialize(choice_json(choice, true));
+  const std::string text = json::serialize(json::string_view(choice.piece.text));
+  if (!request.chat) {
+    return fmt::format(
+        R"({{"index":{},"text":{},"logprobs":null,"finish_reason":null,"stop_reason":null}})",
+        choice.index, text);
+  }
+  return fmt::format(
+      R"({{"index":{},"delta":{{{}{}}},"logprobs":null,"finish_reason":null,"stop_reason":null}})",
+      choice.index,
+      choice.piece.text.empty() ? "" : "\"content\":", choice.piece.text.empty() ? "" : text);
 }
 
 json::object usage_json(const Usage& usage) {

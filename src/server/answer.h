@@ -42,6 +42,9 @@ struct ChoiceView {
 };
 
 boost::json::object choice_json(const ChoiceView& choice, bool delta);
+// choice_json() of a delta as text, made without the object where that is possible: a stream has
+// one a token.
+std::string delta_text(const ChoiceView& choice);
 boost::json::object usage_json(const Usage& usage);
 // id, object, created, model, system_fingerprint: the same in every chunk.
 boost::json::object answer_head(const GenerationRequest& request,

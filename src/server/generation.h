@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/answer.h"
@@ -61,9 +62,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void send_answer();
   void send_error(const Status& error);
   void close();
-  boost::json::object view(Choice& choice, bool delta);
+  ChoiceView view(Choice& choice) const;
   boost::json::value prompt_logprobs(size_t prompt) const;
-  bool event(const boost::json::object& object);
+  // One event: the head, then `rest`, then "}".
+  bool event(std::string_view rest);
   Usage usage() const;
 
   Service& service_;
@@ -78,6 +80,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   int64_t live_sequences_ = 0;
   const Time arrived_ = std::chrono::steady_clock::now();
   const int64_t created_;
+  std::string head_;  // of every event: the answer's head as text, without its "}"
   Status error_;
   bool touched_ = false;
 };

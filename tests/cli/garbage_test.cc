@@ -1,14 +1,13 @@
 // Garbage in: every broken model folder, problem file and flag gives one line that names what is
 // wrong, exit code 1 or 2, and no crash.
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
+
+#include "cli/program.h"
 
 namespace zipage::cli {
 namespace {
@@ -18,23 +17,6 @@ namespace fs = std::filesystem;
 const std::string kModel = std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m";
 const std::string kProblems =
     std::string(ZIPAGE_SOURCE_DIR) + "/bench/problems/reasoner-long.jsonl";
-
-struct Outcome {
-  int code = -1;       // -1: ended by a signal
-  std::string output;  // stdout and stderr
-};
-
-Outcome run(const std::string& arguments) {
-  Outcome outcome;
-  std::FILE* pipe =
-      popen((std::string(ZIPAGE_PROGRAM) + " " + arguments + " 2>&1 </dev/null").c_str(), "r");
-  std::array<char, 4096> buffer{};
-  for (size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    outcome.output.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
-  return outcome;
-}
 
 struct BadInput {
   std::string arguments;
@@ -89,6 +71,20 @@ TEST(GarbageTest, Flags) {
            {eval + "--config /nonexistent.yaml", 1, "/nonexistent.yaml"},
            {"bench throughput " + kModel + " --kv-policy paper,peak", 2, "--kv-policy"},
            {"run " + kModel, 2, "-p"},
+           {"bench serve --base-url localhost:8000", 2, "--base-url"},
+           {"bench serve --base-url http://127.0.0.1:1", 1, "is the server running?"},
+           {"bench serve --port 1", 1, "Connection refused"},
+           {"bench serve --request-rate 0", 2, "--request-rate"},
+           {"bench serve --request-rate fast", 2, "--request-rate"},
+           {"bench serve --duration 3", 2, "--duration"},
+           {"bench serve --endpoint /v1/embeddings", 2, "--endpoint"},
+           {"bench serve --goodput ttft", 2, "--goodput"},
+           {"bench serve --expect /nonexistent.jsonl", 1, "/nonexistent.jsonl"},
+           {"run-batch " + kModel + " -i " + kProblems + " -o /tmp/x.jsonl", 2, "'custom_id'"},
+           {"run-batch " + kModel + " -i /nonexistent.jsonl -o /tmp/x.jsonl", 1,
+            "/nonexistent.jsonl"},
+           {"run-batch " + kModel + " -o /tmp/x.jsonl", 2, "--input-file"},
+           {"run-batch " + kModel + " -i a -o b --reasoning-parser x", 2, "--reasoning-parser"},
            {"frobnicate", 2, "subcommand"},
            {"", 2, "subcommand"},
        }) {
@@ -161,8 +157,9 @@ TEST(GarbageTest, AnUnwritableReportIsAnError) {
 }
 
 TEST(HelpTest, EveryCommandAnswersHelp) {
-  for (const std::string command : {"", "run", "chat", "eval", "bench", "bench throughput",
-                                    "bench schedule", "inspect", "tokenize"}) {
+  for (const std::string command :
+       {"", "run", "chat", "eval", "bench", "bench throughput", "bench schedule", "bench serve",
+        "inspect", "tokenize", "serve", "run-batch"}) {
     const Outcome outcome = run(command + " --help");
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_NE(outcome.output.find("--help"), std::string::npos) << command;
