@@ -7,28 +7,11 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
-#include "cli/json_lines.h"
+#include "cli/trace_file.h"
 #include "cli/workload.h"
 
 namespace zipage::cli {
 namespace {
-
-struct TraceRow {
-  int64_t prompt_tokens = 0, output_tokens = 0, age = 0;
-};
-
-std::vector<TraceRow> read_trace(const std::string& path) {
-  std::vector<TraceRow> rows;
-  constexpr int64_t kMost = int64_t{1} << 24;
-  read_json_lines(path, [&](const JsonLine& line) {
-    TraceRow row{line.integer("prompt_tokens", 1, kMost), line.integer("output_tokens", 1, kMost),
-                 line.integer_or("age", 0, kMost, 0)};
-    if (row.age >= row.output_tokens) line.fail_field("age", "not less than output_tokens");
-    rows.push_back(row);
-  });
-  if (rows.empty()) fail_invalid("{}: no requests in the trace", path);
-  return rows;
-}
 
 // Bytes that a step cannot do without, and the bandwidth that its time makes of them: the weights
 // once, and the keys and values that its rows attend to.
@@ -55,7 +38,7 @@ struct ThroughputCommand {
       return std::vector<TraceRow>(static_cast<size_t>(num_prompts),
                                    TraceRow{input_len, output_len, 0});
     }
-    std::vector<TraceRow> trace = read_trace(trace_path);
+    std::vector<TraceRow> trace = read_trace_file(trace_path);
     if (limit > 0 && static_cast<int64_t>(trace.size()) > limit)
       trace.resize(static_cast<size_t>(limit));
     return trace;

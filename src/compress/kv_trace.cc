@@ -129,7 +129,9 @@ bool KvTraceReader::next(KvTraceRecord& r) {
     int64_t position = -1;
     const size_t begin = i;
     for (; i < begin + static_cast<size_t>(r.keep); ++i) {
-      position += static_cast<int64_t>(varint(kMostInt));
+      const uint64_t difference = varint(kMostInt);
+      if (difference == 0) bad("positions do not ascend");
+      position += static_cast<int64_t>(difference);
       if (position > static_cast<int64_t>(kMostInt)) bad("a position is out of range");
       r.positions[i] = static_cast<int32_t>(position);
     }
