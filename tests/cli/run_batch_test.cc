@@ -16,7 +16,6 @@ namespace {
 
 namespace json = boost::json;
 
-const std::string kModel = std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m";
 
 std::string completion_line(int i, int max_tokens) {
   return R"({"custom_id":"c)" + std::to_string(i) +
