@@ -190,14 +190,9 @@ TEST(GarbageTest, AnUnwritableReportIsAnError) {
 }
 
 TEST(HelpTest, EveryCommandAnswersHelp) {
-<<<<<<< HEAD
   for (const std::string command :
-       {"", "run", "chat", "eval", "bench", "bench throughput", "bench schedule", "bench serve",
-        "inspect", "tokenize", "serve", "run-batch"}) {
-=======
-  for (const std::string command : {"", "run", "chat", "serve", "eval", "bench", "bench throughput",
-                                    "bench latency", "bench schedule", "inspect", "tokenize"}) {
->>>>>>> 653045588b341b6e93bfb1e5b3fc3c427c928a0e
+       {"", "run", "chat", "serve", "eval", "bench", "bench throughput", "bench latency",
+        "bench schedule", "bench serve", "run-batch", "inspect", "tokenize"}) {
     const Outcome outcome = run(command + " --help");
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_NE(outcome.output.find("--help"), std::string::npos) << command;

@@ -131,7 +131,6 @@ TEST_F(KvTraceTest, BrokenFilesAreErrors) {
   EXPECT_GT(refused, 24);
 }
 
-<<<<<<< HEAD
 // Found by fuzzing: the same position twice.
 TEST_F(KvTraceTest, PositionsMustAscend) {
   const auto file = [](char second_difference) {
@@ -150,7 +149,8 @@ TEST_F(KvTraceTest, PositionsMustAscend) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("positions do not ascend"));
   }
-=======
+}
+
 // A disk that fills up leaves a trace of whole records.
 TEST_F(KvTraceTest, AFullDiskIsAnErrorAndCutsNoRecord) {
   rlimit before{};
@@ -201,7 +201,6 @@ TEST_F(KvTraceTest, ThePublicReaderReturnsWhatTheOtherThrows) {
   EXPECT_EQ(second.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(second.status().message(),
               testing::HasSubstr("byte " + std::to_string(whole.size())));
->>>>>>> 653045588b341b6e93bfb1e5b3fc3c427c928a0e
 }
 
 TEST_F(KvTraceTest, FilesThatCannotBeOpenedAreNamed) {
