@@ -167,8 +167,8 @@ TEST_F(BrokenFilesTest, ProblemFiles) {
 }
 
 TEST_F(BrokenFilesTest, TraceFiles) {
-  for (const std::string command : {"bench throughput " + kModel + " --log-level error",
-                                    std::string("bench schedule")}) {
+  for (const char* command :
+       {"bench throughput " + kModel + " --log-level error", std::string("bench schedule")}) {
     const auto refused = [&](const std::string& text, const std::string& message) {
       write("trace.jsonl", text);
       expect_refused({command + " --trace " + (folder_ / "trace.jsonl").string(), 2, message});
@@ -190,10 +190,10 @@ TEST(GarbageTest, AnUnwritableReportIsAnError) {
 }
 
 TEST(HelpTest, EveryCommandAnswersHelp) {
-  for (const std::string command :
+  for (const char* command :
        {"", "run", "chat", "serve", "eval", "bench", "bench throughput", "bench latency",
         "bench schedule", "bench serve", "run-batch", "inspect", "tokenize"}) {
-    const Outcome outcome = run(command + " --help");
+    const Outcome outcome = run(std::string(command) + " --help");
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_NE(outcome.output.find("--help"), std::string::npos) << command;
   }

@@ -16,7 +16,6 @@ namespace {
 
 namespace json = boost::json;
 
-
 std::string completion_line(int i, int max_tokens) {
   return R"({"custom_id":"c)" + std::to_string(i) +
          R"(","method":"POST","url":"/v1/completions","body":{"prompt":"mul )" +

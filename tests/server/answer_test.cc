@@ -31,17 +31,24 @@ TEST(Answer, DeltaTextIsTheObject) {
               piece.token_ids = {65};
               piece.logprobs = {{{65, -0.5f, 1}}};
               const std::string stop = reason == FinishReason::kStop ? "x" : "";
-              const server::ChoiceView view{.request = request,
-                                            .prompt = prompt,
-                                            .tokenizer = tokenizer,
-                                            .index = 3,
-                                            .piece = piece,
-                                            .finish_reason = reason,
-                                            .stop_reason = stop,
-                                            .text_offset = 0,
-                                            .prompt_logprobs = none};
-              EXPECT_EQ(json::parse(server::delta_text(view)), json::value(choice_json(view, true)))
-                  << server::delta_text(view);
+              const auto shown = [&](auto&& show) {
+                server::TextOffsets offsets;
+                return show(server::ChoiceView{.request = request,
+                                               .prompt = prompt,
+                                               .tokenizer = tokenizer,
+                                               .index = 3,
+                                               .piece = piece,
+                                               .finish_reason = reason,
+                                               .stop_reason = stop,
+                                               .offsets = offsets,
+                                               .echo = {},
+                                               .echoed_logprobs = none});
+              };
+              const auto as_text = [](const server::ChoiceView& v) { return delta_text(v); };
+              const auto as_object = [](const server::ChoiceView& v) {
+                return json::value(choice_json(v, true));
+              };
+              EXPECT_EQ(json::parse(shown(as_text)), shown(as_object)) << shown(as_text);
               ++count;
             }
           }
