@@ -167,8 +167,9 @@ TEST_F(BrokenFilesTest, ProblemFiles) {
 }
 
 TEST_F(BrokenFilesTest, TraceFiles) {
-  for (const char* command :
-       {"bench throughput " + kModel + " --log-level error", std::string("bench schedule")}) {
+  const std::vector<std::string> commands = {"bench throughput " + kModel + " --log-level error",
+                                             "bench schedule"};
+  for (const std::string& command : commands) {
     const auto refused = [&](const std::string& text, const std::string& message) {
       write("trace.jsonl", text);
       expect_refused({command + " --trace " + (folder_ / "trace.jsonl").string(), 2, message});
