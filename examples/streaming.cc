@@ -54,7 +54,8 @@ bool ask(zipage::Engine& engine,
     return false;
   }
   zipage::Request request;
-  request.prompt_token_ids = engine.tokenizer().encode(prompt.value(), {.add_special_tokens = false});
+  request.prompt_token_ids =
+      engine.tokenizer().encode(prompt.value(), {.add_special_tokens = false});
   request.external_id = name;
   request.sampling.temperature = 0;
   request.sampling.max_tokens = 2000;
@@ -71,7 +72,8 @@ bool ask(zipage::Engine& engine,
     line += piece.text;
     for (size_t end; (end = line.find('\n')) != std::string::npos; line.erase(0, end + 1))
       std::printf("%s| %s\n", name.c_str(), line.substr(0, end).c_str());
-    if (count == patience) engine.abort(id.value());  // from any thread; a last output with kAbort follows
+    if (count == patience)
+      engine.abort(id.value());  // from any thread; a last output with kAbort follows
     if (piece.finish == zipage::FinishReason::kNone) continue;
     std::printf("%s| %s\n%s: finished by %s %s\n", name.c_str(), line.c_str(), name.c_str(),
                 zipage::to_string(piece.finish), piece.error.c_str());
