@@ -85,6 +85,7 @@ void bind_engine_options(nb::module_& module) {
       .def_rw("enable_prefix_caching", &EngineOptions::enable_prefix_caching)
       .def_rw("async_compression", &EngineOptions::async_compression)
       .def_rw("enforce_eager", &EngineOptions::enforce_eager)
+      .def_rw("kv_trace", &EngineOptions::kv_trace)
       .def_rw("num_threads", &EngineOptions::num_threads)
       .def_rw("seed", &EngineOptions::seed)
       .def_rw("tensor_parallel_size", &EngineOptions::tensor_parallel_size);

@@ -21,6 +21,7 @@ class EngineOptions:
     enable_prefix_caching: bool
     async_compression: bool
     enforce_eager: bool
+    kv_trace: str
     num_threads: int
     seed: int
     tensor_parallel_size: int

@@ -47,6 +47,10 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineOptions& options)
   if (options_.async_compression && parts_.compressor) {
     compression_stream_ = parts_.backend->create_stream(/*low_priority=*/true);
   }
+  if (parts_.compressor && parts_.kv_trace) {
+    kv_trace_ = std::make_unique<KvTraceLog>(*parts_.kv_trace, sequences_, parts_.log);
+    parts_.compressor->set_trace(kv_trace_.get());
+  }
   seats_.resize(static_cast<size_t>(options_.max_num_seqs), 0);
   results_.reserve(static_cast<size_t>(options_.max_num_seqs));
   pipelined_ = parts_.backend->info().kind != "cpu";

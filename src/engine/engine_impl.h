@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "engine/engine_setup.h"
+#include "engine/kv_trace_log.h"
 #include "engine/sequence.h"
 
 namespace zipage {
@@ -93,6 +94,7 @@ class EngineImpl : public Engine {
 
   // Step thread only.
   SequenceTable sequences_;
+  std::unique_ptr<KvTraceLog> kv_trace_;  // null: not asked for
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::vector<SequenceId> seats_;  // owner of each seat; 0: free
   std::vector<RowResult> results_;
