@@ -153,7 +153,7 @@ TEST_F(BrokenFilesTest, ProblemFiles) {
 }
 
 TEST_F(BrokenFilesTest, TraceFiles) {
-  for (const std::string command :
+  for (const std::string& command :
        {"bench throughput " + kModel + " --log-level error", std::string("bench schedule")}) {
     const auto refused = [&](const std::string& text, const std::string& message) {
       write("trace.jsonl", text);
