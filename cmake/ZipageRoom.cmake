@@ -29,6 +29,9 @@ if(ZIPAGE_SANITIZE)
   add_compile_options(-fsanitize=${ZIPAGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ZIPAGE_SANITIZE})
 endif()
+if(ZIPAGE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 # zipage_room(NAME [DEPS room...] [LIBS target...]): one static library out of the .cc files of this
 # folder (not of its subfolders). DEPS are other rooms, LIBS third-party targets.

@@ -122,6 +122,7 @@ void bind_options(nb::module_& module) {
       .def_rw("detokenize", &SamplingParams::detokenize)
       .def_rw("logprobs", &SamplingParams::logprobs, nb::arg("value").none())
       .def_rw("prompt_logprobs", &SamplingParams::prompt_logprobs, nb::arg("value").none())
+      .def_rw("skip_reading_prefix_cache", &SamplingParams::skip_reading_prefix_cache)
       .def_rw("logit_bias", &SamplingParams::logit_bias)
       .def_rw("allowed_token_ids", &SamplingParams::allowed_token_ids)
       .def_rw("bad_words", &SamplingParams::bad_words)

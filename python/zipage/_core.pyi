@@ -69,6 +69,7 @@ class SamplingParams:
     detokenize: bool
     logprobs: int | None
     prompt_logprobs: int | None
+    skip_reading_prefix_cache: bool
     logit_bias: dict[int, float]
     allowed_token_ids: list[int]
     bad_words: list[str]

@@ -143,10 +143,11 @@ struct ThroughputCommand {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure the engine");
+  CLI::App* bench = app.add_subcommand("bench", "Measure the engine, the scheduler or a server");
   bench->require_subcommand(1);
   add_bench_latency_command(*bench, action);
   add_bench_schedule_command(*bench, action);
+  add_bench_serve_command(*bench, action);
   auto command = std::make_shared<ThroughputCommand>();
   CLI::App* sub =
       bench->add_subcommand("throughput", "Output tokens a second over a trace or equal requests");

@@ -58,12 +58,27 @@ class EngineImpl : public Engine {
       SequenceId sequence;
       size_t row;  // of the plan
     };
+    struct Scored {
+      SequenceId sequence;
+      int32_t count;  // prompt tokens
+    };
     int ticket = 0;
     std::vector<Sampled> sampled;
+    std::vector<Scored> scored;
+    bool empty() const { return sampled.empty() && scored.empty(); }
+    void clear() {
+      sampled.clear();
+      scored.clear();
+    }
   };
 
   Status check(const Request& request) const;
-  SequenceSpec spec_of(const RequestState& state, SequenceId id, int32_t max_new_tokens) const;
+  Status check_sampler(const SamplingParams& params) const;
+  // Of the index-th sequence of the request.
+  SequenceSpec spec_of(const RequestState& state,
+                       SequenceId id,
+                       int32_t index,
+                       int32_t max_new_tokens) const;
   int32_t max_new_tokens(const Request& request) const;
 
   // Parts of a step, on the thread that runs steps.

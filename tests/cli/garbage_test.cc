@@ -88,6 +88,20 @@ TEST(GarbageTest, Flags) {
            {"inspect --kv-trace " + kProblems + " --by token", 2, "--by"},
            {"bench throughput " + kModel + " --kv-policy paper,peak", 2, "--kv-policy"},
            {"run " + kModel, 2, "-p"},
+           {"bench serve --base-url localhost:8000", 2, "--base-url"},
+           {"bench serve --base-url http://127.0.0.1:1", 1, "is the server running?"},
+           {"bench serve --port 1", 1, "Connection refused"},
+           {"bench serve --request-rate 0", 2, "--request-rate"},
+           {"bench serve --request-rate fast", 2, "--request-rate"},
+           {"bench serve --duration 3", 2, "--duration"},
+           {"bench serve --endpoint /v1/embeddings", 2, "--endpoint"},
+           {"bench serve --goodput ttft", 2, "--goodput"},
+           {"bench serve --expect /nonexistent.jsonl", 1, "/nonexistent.jsonl"},
+           {"run-batch " + kModel + " -i " + kProblems + " -o /tmp/x.jsonl", 2, "'custom_id'"},
+           {"run-batch " + kModel + " -i /nonexistent.jsonl -o /tmp/x.jsonl", 1,
+            "/nonexistent.jsonl"},
+           {"run-batch " + kModel + " -o /tmp/x.jsonl", 2, "--input-file"},
+           {"run-batch " + kModel + " -i a -o b --reasoning-parser x", 2, "--reasoning-parser"},
            {"frobnicate", 2, "subcommand"},
            {"", 2, "subcommand"},
        }) {
@@ -153,8 +167,9 @@ TEST_F(BrokenFilesTest, ProblemFiles) {
 }
 
 TEST_F(BrokenFilesTest, TraceFiles) {
-  for (const std::string& command :
-       {"bench throughput " + kModel + " --log-level error", std::string("bench schedule")}) {
+  const std::vector<std::string> commands = {"bench throughput " + kModel + " --log-level error",
+                                             "bench schedule"};
+  for (const std::string& command : commands) {
     const auto refused = [&](const std::string& text, const std::string& message) {
       write("trace.jsonl", text);
       expect_refused({command + " --trace " + (folder_ / "trace.jsonl").string(), 2, message});
@@ -176,9 +191,10 @@ TEST(GarbageTest, AnUnwritableReportIsAnError) {
 }
 
 TEST(HelpTest, EveryCommandAnswersHelp) {
-  for (const std::string command : {"", "run", "chat", "serve", "eval", "bench", "bench throughput",
-                                    "bench latency", "bench schedule", "inspect", "tokenize"}) {
-    const Outcome outcome = run(command + " --help");
+  for (const char* command :
+       {"", "run", "chat", "serve", "eval", "bench", "bench throughput", "bench latency",
+        "bench schedule", "bench serve", "run-batch", "inspect", "tokenize"}) {
+    const Outcome outcome = run(std::string(command) + " --help");
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_NE(outcome.output.find("--help"), std::string::npos) << command;
   }

@@ -15,17 +15,20 @@ struct Outcome {
   std::string output;  // stdout and stderr
 };
 
-// `before`: assignments of environment variables.
-inline Outcome run(const std::string& arguments, const std::string& before = "") {
+inline Outcome run_shell(const std::string& command) {
   Outcome outcome;
-  const std::string command = before + " " + ZIPAGE_PROGRAM + " " + arguments + " 2>&1 </dev/null";
-  std::FILE* pipe = popen(command.c_str(), "r");
+  std::FILE* pipe = popen(("{ " + command + "; } 2>&1 </dev/null").c_str(), "r");
   std::array<char, 4096> buffer{};
   for (size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
     outcome.output.append(buffer.data(), n);
   const int status = pclose(pipe);
   if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
   return outcome;
+}
+
+// The program with these arguments. `before`: assignments of environment variables.
+inline Outcome run(const std::string& arguments, const std::string& before = "") {
+  return run_shell(before + " " + ZIPAGE_PROGRAM + " " + arguments);
 }
 
 }  // namespace zipage::cli

@@ -131,6 +131,27 @@ TEST_F(KvTraceTest, BrokenFilesAreErrors) {
   EXPECT_GT(refused, 24);
 }
 
+// Found by fuzzing: the same position twice.
+TEST_F(KvTraceTest, PositionsMustAscend) {
+  const auto file = [](char second_difference) {
+    const std::string payload{7, 0, 0, 1, 1, 0, 0, 1, 9, 2, 0, 5, 9, 3, second_difference,
+                              0, 0, 0, 0};
+    return std::string("ZPKVTR1\n") + static_cast<char>(payload.size()) + std::string(3, '\0') +
+           payload;
+  };
+  KvTraceRecord got;
+  put(file(1));
+  EXPECT_TRUE(KvTraceReader(path_).next(got));
+  EXPECT_EQ(got.positions, (std::vector<int32_t>{2, 3}));
+  put(file(0));
+  try {
+    KvTraceReader(path_).next(got);
+    ADD_FAILURE() << "read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("positions do not ascend"));
+  }
+}
+
 // A disk that fills up leaves a trace of whole records.
 TEST_F(KvTraceTest, AFullDiskIsAnErrorAndCutsNoRecord) {
   rlimit before{};
