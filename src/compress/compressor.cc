@@ -64,6 +64,7 @@ struct Compressor::State {
         const CompressorLimits& the_limits);
 
   GroupKey key_of(const CompressJob& job) const;
+  Status can_run(KvPolicy policy) const;
   void check_job(const CompressJob& job) const;
   void run_batch(std::span<const CompressJob* const> jobs,
                  const GroupKey& key,
@@ -131,20 +132,26 @@ GroupKey Compressor::State::key_of(const CompressJob& job) const {
   return key;
 }
 
-void Compressor::State::check_job(const CompressJob& job) const {
-  const auto policy = static_cast<size_t>(job.policy);
-  ZIPAGE_CHECK_LT(policy, kNumPolicies);
-  if (!pipelines[policy].status.ok()) {
-    throw Error(pipelines[policy].status.code(), pipelines[policy].status.message());
-  }
-  const KvPolicy one[] = {job.policy};
+Status Compressor::State::can_run(KvPolicy policy) const {
+  const auto index = static_cast<size_t>(policy);
+  ZIPAGE_CHECK_LT(index, kNumPolicies);
+  if (!pipelines[index].status.ok()) return pipelines[index].status;
+  const KvPolicy one[] = {policy};
   const SlotContents needs = slot_contents(one);
   const LayerKvView& layer = kv.layers[0];
   if ((needs.queries && layer.queries == nullptr) || (needs.scores && layer.scores == nullptr) ||
       (needs.positions && layer.positions == nullptr)) {
-    fail_invalid("kv_policy {} of a request: the KV cache was planned without the memory it needs",
-                 to_string(job.policy));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("kv_policy {} of a request: the KV cache was planned without the "
+                              "memory it needs",
+                              to_string(policy)));
   }
+  return Status();
+}
+
+void Compressor::State::check_job(const CompressJob& job) const {
+  if (const Status status = can_run(job.policy); !status.ok())
+    throw Error(status.code(), status.message());
   ZIPAGE_CHECK(job.slot.valid() && job.slot.value() < kv.num_slots);
   ZIPAGE_CHECK(job.keep > 0 && job.keep <= job.length && job.keep <= plan.max_keep);
   ZIPAGE_CHECK(job.history >= 0 && job.history <= job.length);
@@ -216,37 +223,59 @@ CompressorMemory Compressor::memory(const Backend& backend,
   return memory;
 }
 
-void Compressor::launch(std::span<const CompressJob> jobs, Stream& stream) {
-  if (jobs.empty()) return;
+Status Compressor::can_run(KvPolicy policy) const { return state_->can_run(policy); }
+
+void Compressor::launch(std::span<const CompressJob> jobs,
+                        Stream& stream,
+                        const Enqueued& enqueued) {
   State& s = *state_;
   ZIPAGE_CHECK_LE(jobs.size(), static_cast<size_t>(s.limits.max_launch_jobs));
+  // Runs a part of the work for some jobs and passes on what became of it.
+  const auto attempt = [&](std::span<const CompressJob* const> batch, bool is_last, auto&& work) {
+    Status status;
+    try {
+      work();
+    } catch (...) {
+      if (!enqueued) throw;
+      status = current_exception_status();
+    }
+    if (enqueued && (is_last || !status.ok())) enqueued(batch, status);
+    return status.ok();
+  };
   size_t stride = 1;
   s.order.clear();
   for (const CompressJob& job : jobs) {
-    s.check_job(job);
+    const CompressJob* const one = &job;
+    if (!attempt({&one, 1}, /*is_last=*/false, [&] { s.check_job(job); })) continue;
     stride = std::max({stride, job.source.size(), job.target.size()});
     s.order.push_back(&job);
   }
+  if (s.order.empty()) return;
   std::sort(s.order.begin(), s.order.end(), [&](const CompressJob* a, const CompressJob* b) {
     const GroupKey key_a = s.key_of(*a);
     const GroupKey key_b = s.key_of(*b);
     return key_a != key_b ? key_a < key_b : a < b;
   });
-  const JobTables tables(static_cast<int32_t>(jobs.size()), static_cast<int32_t>(stride));
-  ZIPAGE_CHECK_LE(tables.bytes(), s.plan.table_bytes);
-  std::byte* host = s.job_uploader.acquire();
-  for (size_t i = 0; i < s.order.size(); ++i) {
-    tables.set(host, static_cast<int32_t>(i), *s.order[i],
-               job_seed(s.options.random_seed, *s.order[i]));
-  }
-  const std::byte* device = s.job_uploader.upload(tables.bytes(), stream);
+  const JobTables tables(static_cast<int32_t>(s.order.size()), static_cast<int32_t>(stride));
+  const std::byte* device = nullptr;
+  const auto upload = [&] {
+    ZIPAGE_CHECK_LE(tables.bytes(), s.plan.table_bytes);
+    std::byte* host = s.job_uploader.acquire();
+    for (size_t i = 0; i < s.order.size(); ++i) {
+      tables.set(host, static_cast<int32_t>(i), *s.order[i],
+                 job_seed(s.options.random_seed, *s.order[i]));
+    }
+    device = s.job_uploader.upload(tables.bytes(), stream);
+  };
+  if (!attempt(s.order, /*is_last=*/false, upload)) return;
   for (size_t begin = 0; begin < s.order.size();) {
     const GroupKey key = s.key_of(*s.order[begin]);
     const size_t most = key.is_long ? 1 : static_cast<size_t>(s.limits.max_batch_jobs);
     size_t end = begin + 1;
     while (end < s.order.size() && end - begin < most && s.key_of(*s.order[end]) == key) ++end;
-    s.run_batch({&s.order[begin], end - begin}, key, static_cast<int32_t>(begin), tables, device,
-                stream);
+    const std::span<const CompressJob* const> batch(&s.order[begin], end - begin);
+    attempt(batch, /*is_last=*/true,
+            [&] { s.run_batch(batch, key, static_cast<int32_t>(begin), tables, device, stream); });
     begin = end;
   }
 }

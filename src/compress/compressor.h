@@ -12,10 +12,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
 #include "zipage/options.h"
+#include "zipage/status.h"
 
 #include "backend/backend.h"
 #include "backend/kv_view.h"
@@ -71,10 +73,18 @@ class Compressor {
                                  const CompressionOptions& options,
                                  const CompressorLimits& limits);
 
+  // Why jobs of this policy would be refused, or ok: the options do not suit it, or the cache was
+  // planned without what it needs.
+  Status can_run(KvPolicy policy) const;
+
+  // Told of jobs that were enqueued together, or that failed to be: then a part of their work may
+  // be on the stream.
+  using Enqueued = std::function<void(std::span<const CompressJob* const>, const Status&)>;
   // Jobs of any policies and budgets, at most max_launch_jobs; a sequence in one of them at most.
-  // The result does not depend on which jobs share a launch. Throws Error when a job's policy needs
-  // what the cache was planned without.
-  void launch(std::span<const CompressJob> jobs, Stream& stream);
+  // The result does not depend on which jobs share a launch. `enqueued` hears of every job once, in
+  // batches that end at the place of the stream where it is called: one that fails leaves the
+  // others alone. Without it the first failure is thrown.
+  void launch(std::span<const CompressJob> jobs, Stream& stream, const Enqueued& enqueued = {});
 
   // At most max_launch_jobs. Before launch() of the same sequences in stream order.
   void update_peaks(std::span<const PeakUpdate> updates, Stream& stream);

@@ -53,12 +53,11 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineOptions& options)
   publish_stats();
 }
 
+// What is under way ends before its memory goes; nobody is left to be told.
 EngineImpl::~EngineImpl() {
   stop();
-  try {
-    finish_compressions(/*wait=*/true);
-  } catch (...) {  // the requests are gone; nobody is left to be told
-  }
+  drain(parts_.runner->stream());
+  if (compression_stream_) drain(*compression_stream_);
 }
 
 int32_t EngineImpl::max_new_tokens(const Request& request) const {
@@ -101,6 +100,19 @@ Status EngineImpl::check(const Request& request) const {
   }
   if (Status status = request.sampling.validate(parts_.info.vocab_size); !status.ok())
     return status;
+  const size_t stops = request.sampling.min_tokens > 0 ? request.sampling.stop_token_ids.size() +
+                                                             parts_.generation.eos_token_ids.size()
+                                                       : 0;
+  const size_t biased =
+      request.sampling.logit_bias.size() + request.sampling.bad_words.size() + stops;
+  if (biased > static_cast<size_t>(parts_.max_bias)) {
+    return invalid(
+        fmt::format("logit_bias, bad_words and stop_token_ids: {} entries; at most {} fit with "
+                    "--max-num-seqs {}",
+                    biased, parts_.max_bias, options_.max_num_seqs));
+  }
+  if (!parts_.tokenizer && !request.sampling.bad_words.empty())
+    return invalid("bad_words: this engine has no tokenizer to find their tokens with");
   const int64_t logprobs = request.sampling.logprobs.value_or(0);
   if (logprobs > parts_.max_logprobs || logprobs < 0) {
     return invalid(fmt::format("logprobs: {} is not in [0, {}]", logprobs, parts_.max_logprobs));
@@ -109,7 +121,11 @@ Status EngineImpl::check(const Request& request) const {
     return Status(StatusCode::kUnimplemented, "prompt_logprobs: not supported");
   RequestState probe;
   probe.request = request;
-  return parts_.scheduler->can_ever_run(spec_of(probe, 0, max_new_tokens(request)));
+  const SequenceSpec spec = spec_of(probe, 0, max_new_tokens(request));
+  if (spec.kv_budget != kFullKv && parts_.compressor) {
+    if (Status status = parts_.compressor->can_run(spec.kv_policy); !status.ok()) return status;
+  }
+  return parts_.scheduler->can_ever_run(spec);
 }
 
 Result<RequestId> EngineImpl::submit(Request request, OutputCallback callback) {
@@ -119,6 +135,7 @@ Result<RequestId> EngineImpl::submit(Request request, OutputCallback callback) {
   state->callback = std::move(callback);
   state->submitted = SteadyClock::now();
   std::lock_guard lock(mutex_);
+  if (!broken_.ok()) return broken_;
   if (options_.max_queued_requests > 0 && queued_requests_ >= options_.max_queued_requests) {
     return Status(
         StatusCode::kResourceExhausted,
@@ -134,12 +151,14 @@ Result<RequestId> EngineImpl::submit(Request request, OutputCallback callback) {
 
 void EngineImpl::abort(RequestId id) {
   std::lock_guard lock(mutex_);
+  if (!broken_.ok()) return;  // there is nobody left
   aborts_.push_back(id);
   wake_.notify_all();
 }
 
 void EngineImpl::reset_prefix_cache() {
   std::lock_guard lock(mutex_);
+  if (!broken_.ok()) return;
   reset_prefix_ = true;
   wake_.notify_all();
 }
@@ -232,7 +251,12 @@ void EngineImpl::give_seats(const StepPlan& plan) {
 }
 
 bool EngineImpl::step() {
-  const bool more = run_step();
+  bool more = false;
+  try {
+    more = broken_.ok() && run_step();
+  } catch (...) {
+    break_down(current_exception_status());
+  }
   if (options_.step_done) options_.step_done();
   return more;
 }
@@ -354,64 +378,12 @@ void EngineImpl::deliver_pending() {
   pending_.sampled.clear();
 }
 
-void EngineImpl::launch_compressions(std::vector<CompressJob> jobs) {
-  Stream& main = parts_.runner->stream();
-  if (!compression_stream_) {
-    const auto start = SteadyClock::now();
-    Status status;
-    try {
-      parts_.compressor->launch(jobs, main);
-    } catch (...) {
-      status = current_exception_status();
-    }
-    totals_.compression_seconds += seconds_since(start);
-    for (const CompressJob& job : jobs) {
-      parts_.scheduler->compression_done(job, status.ok());
-      if (!status.ok()) fail_sequence(job.sequence, status);
-    }
-    return;
-  }
-  InFlightCompression flight{std::move(jobs), parts_.backend->create_event(),
-                             parts_.backend->create_event(), SteadyClock::now()};
-  const auto computed = parts_.backend->create_event();
-  computed->record(main);
-  computed->block(*compression_stream_);
-  flight.begin->record(*compression_stream_);
-  parts_.compressor->launch(flight.jobs, *compression_stream_);
-  flight.event->record(*compression_stream_);
-  in_flight_.push_back(std::move(flight));
-}
-
-void EngineImpl::finish_compressions(bool wait) {
-  for (size_t i = 0; i < in_flight_.size();) {
-    InFlightCompression& flight = in_flight_[i];
-    Status status;
-    try {
-      if (wait) flight.event->wait();
-      if (!flight.event->query()) {
-        ++i;
-        continue;
-      }
-    } catch (...) {
-      status = current_exception_status();
-    }
-    wait = false;  // one is enough to go on
-    const double device_seconds = status.ok() ? flight.event->seconds_since(*flight.begin) : 0;
-    totals_.compression_seconds +=
-        device_seconds > 0 ? device_seconds : seconds_since(flight.started);
-    for (const CompressJob& job : flight.jobs) {
-      parts_.scheduler->compression_done(job, status.ok());
-      if (!status.ok()) fail_sequence(job.sequence, status);
-    }
-    in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-}
-
 void EngineImpl::end_sequence(SequenceId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   EngineSequence& sequence = *found->second;
   if (sequence.seat >= 0) seats_[static_cast<size_t>(sequence.seat)] = 0;
+  parts_.cache->drop_swapped(id);
   RequestState& request = *sequence.request;
   if (!request.request.sampling.bad_words.empty()) --num_host_bound_;
   sequences_.erase(found);
@@ -419,27 +391,6 @@ void EngineImpl::end_sequence(SequenceId id) {
   requests_.erase(request.id);
   std::lock_guard lock(mutex_);
   --queued_requests_;
-}
-
-void EngineImpl::fail_sequence(SequenceId id, const Status& status) {
-  const auto found = sequences_.find(id);
-  if (found == sequences_.end()) return;
-  parts_.log.write(LogLevel::kError,
-                   fmt::format("request {}: {}", found->second->request->id, status.message()));
-  begin_output(*found->second, output_);
-  output_.finish_reason = FinishReason::kError;
-  output_.error = status;
-  found->second->request->callback(output_);
-  parts_.scheduler->abort(id);
-  end_sequence(id);
-}
-
-// A step failed on the device: what was in it cannot be trusted, and neither can the rest of the
-// cache.
-void EngineImpl::fail_all(const Status& status) {
-  std::vector<SequenceId> ids;
-  for (const auto& [id, sequence] : sequences_) ids.push_back(id);
-  for (const SequenceId id : ids) fail_sequence(id, status);
 }
 
 void EngineImpl::run_until_idle() {

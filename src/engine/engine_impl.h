@@ -71,14 +71,19 @@ class EngineImpl : public Engine {
   void take_inbox();
   void admit(std::unique_ptr<RequestState> state);
   void give_seats(const StepPlan& plan);
-  void finish_compressions(bool wait);
   void expect_samples(const StepPlan& plan, LaunchedStep& launched);
   void deliver(const LaunchedStep& step);
   void deliver_pending();
+  // engine_compression.cc
   void launch_compressions(std::vector<CompressJob> jobs);
+  void finish_compressions(bool wait);
+  void end_compression(const CompressJob& job, const Status& status);
+  void drain(Stream& stream);
+
   void end_sequence(SequenceId id);
   void fail_sequence(SequenceId id, const Status& status);
   void fail_all(const Status& status);
+  void break_down(const Status& status);
   void publish_stats();
   void log_stats();
 
@@ -96,6 +101,7 @@ class EngineImpl : public Engine {
   LaunchedStep pending_;        // with pipelined_: the step whose samples are not read yet
   LaunchedStep spare_;          // memory of an earlier step
   std::vector<InFlightCompression> in_flight_;
+  std::chrono::steady_clock::time_point last_compression_end_;
   RequestOutput output_;
   EngineStats totals_;
   SequenceId next_sequence_ = 1;
@@ -110,6 +116,7 @@ class EngineImpl : public Engine {
   bool reset_prefix_ = false;
   RequestId next_request_ = 1;
   int64_t queued_requests_ = 0;
+  Status broken_;  // why there are no more steps; written on the step thread
   EngineStats stats_;
   std::thread thread_;
   std::atomic<bool> stopping_{false};

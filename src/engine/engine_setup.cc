@@ -13,7 +13,11 @@ namespace {
 
 constexpr int64_t kDefaultCpuKvBytes = int64_t{1} << 30;
 constexpr int32_t kMaxLogprobs = 20;
-constexpr int32_t kMaxBiasEntries = 1 << 16;
+
+// Biased ids of all rows of a step: a thousand a request unless there are very many.
+int32_t bias_capacity(int32_t max_num_seqs) {
+  return std::clamp(max_num_seqs, 1 << 6, 1 << 10) * (1 << 10);
+}
 
 DType parse_dtype(const char* flag, const std::string& text, DType automatic) {
   if (text == "auto") return automatic;
@@ -64,7 +68,9 @@ std::vector<KvPolicy> policies_of(const CompressionOptions& c) {
 // What grows with the parts as they are built.
 class Setup {
  public:
-  explicit Setup(const EngineOptions& options) : options_(options) {}
+  Setup(const EngineOptions& options, std::unique_ptr<Backend> backend) : options_(options) {
+    parts_.backend = std::move(backend);
+  }
 
   EngineParts build() {
     check_options(options_);
@@ -132,7 +138,7 @@ void Setup::make_backend() {
   backend.num_threads = options_.num_threads;
   backend.dtype = dtype_;
   if (const char* isa = std::getenv("ZIPAGE_CPU_ISA")) backend.isa = isa;
-  parts_.backend = create_backend(options_.device, backend);
+  if (!parts_.backend) parts_.backend = create_backend(options_.device, backend);
 }
 
 void Setup::resolve_lengths() {
@@ -252,7 +258,7 @@ void Setup::make_cache() {
                                       .max_logits = o.max_num_seqs,
                                       .max_blocks_per_row = static_cast<int32_t>(
                                           (o.max_model_len + o.block_size - 1) / o.block_size),
-                                      .max_bias = kMaxBiasEntries,
+                                      .max_bias = bias_capacity(o.max_num_seqs),
                                       .block_size = o.block_size,
                                       .window_size = compression_.window_size},
                             .max_logprobs = std::min(kMaxLogprobs, c.vocab_size),
@@ -307,7 +313,7 @@ void Setup::make_cache() {
       if (options_.progress) options_.progress("CUDA graphs", done, total);
     });
   }
-  parts_.max_bias = kMaxBiasEntries;
+  parts_.max_bias = bias_capacity(o.max_num_seqs) / o.max_num_seqs;
   parts_.max_logprobs = runner.max_logprobs;
   parts_.info.scratch_bytes = static_cast<int64_t>(scratch);
   parts_.info.plan_line = plan.describe(cache, compression_.kv_policy);
@@ -325,6 +331,7 @@ void Setup::make_scheduler() {
   s.max_model_len = options_.max_model_len;
   s.max_blocks_per_seq = max_blocks_per_seq_;
   s.num_host_blocks = plan.num_host_blocks;
+  s.num_host_slots = plan.num_host_slots;
   s.enable_prefix_caching = options_.enable_prefix_caching;
   s.compression = compression_;
   parts_.scheduler = Scheduler::create(s);
@@ -369,6 +376,8 @@ void Setup::describe() {
 
 }  // namespace
 
-EngineParts build_engine_parts(const EngineOptions& options) { return Setup(options).build(); }
+EngineParts build_engine_parts(const EngineOptions& options, std::unique_ptr<Backend> backend) {
+  return Setup(options, std::move(backend)).build();
+}
 
 }  // namespace zipage

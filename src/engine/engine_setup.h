@@ -31,11 +31,13 @@ struct EngineParts {
   std::unique_ptr<Compressor> compressor;  // null: full KV only
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<ModelRunner> runner;
-  int32_t max_bias = 0;
+  int32_t max_bias = 0;  // a request: so many for each of max_num_seqs fit in a step
   int32_t max_logprobs = 0;
 };
 
 // Throws Error naming the option, file or tensor at fault.
-EngineParts build_engine_parts(const EngineOptions& options);
+// `backend`: the one to use, instead of the one that options.device names; null: none.
+EngineParts build_engine_parts(const EngineOptions& options,
+                               std::unique_ptr<Backend> backend = nullptr);
 
 }  // namespace zipage

@@ -64,26 +64,11 @@ void KvCache::swap_out(const SwapMove& move, Stream& stream) {
   copy_blocks(move, Direction::kOut, stream);
   if (!move.slot.valid()) return;
   ZIPAGE_CHECK(!swapped_slots_.contains(move.sequence));
-  const int32_t host_slot = take_host_slot();
-  swapped_slots_.emplace(move.sequence, host_slot);
-  copy_slot(move.slot, host_slot, Direction::kOut, stream);
-}
-
-int32_t KvCache::take_host_slot() {
-  if (free_host_slots_.empty()) {
-    more_host_slots_.push_back(backend_.allocate(plan_.slot_bytes, MemorySpace::kHost));
-    return plan_.num_host_slots + static_cast<int32_t>(more_host_slots_.size()) - 1;
-  }
+  ZIPAGE_CHECK(!free_host_slots_.empty());
   const int32_t host_slot = free_host_slots_.back();
   free_host_slots_.pop_back();
-  return host_slot;
-}
-
-std::byte* KvCache::host_slot_at(int32_t host_slot) const {
-  if (host_slot >= plan_.num_host_slots) {
-    return more_host_slots_[static_cast<size_t>(host_slot - plan_.num_host_slots)].data();
-  }
-  return host_slots_.data() + static_cast<size_t>(host_slot) * plan_.slot_bytes;
+  swapped_slots_.emplace(move.sequence, host_slot);
+  copy_slot(move.slot, host_slot, Direction::kOut, stream);
 }
 
 void KvCache::swap_in(const SwapMove& move, Stream& stream) {
@@ -129,7 +114,7 @@ void KvCache::copy_blocks(const SwapMove& move, Direction direction, Stream& str
 void KvCache::copy_slot(SlotId slot, int32_t host_slot, Direction direction, Stream& stream) {
   ZIPAGE_CHECK(slot.valid() && slot.value() < plan_.num_slots);
   const auto index = static_cast<size_t>(slot.value());
-  std::byte* host = host_slot_at(host_slot);
+  std::byte* host = host_slots_.data() + static_cast<size_t>(host_slot) * plan_.slot_bytes;
   const auto move = [&](std::byte* base, size_t bytes) {
     if (base == nullptr) return;
     std::byte* device = base + index * bytes;

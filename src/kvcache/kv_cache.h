@@ -34,13 +34,12 @@ class KvCache {
   size_t device_bytes() const { return device_bytes_; }
 
   // Enqueues the copies on `stream`: one stream for all swaps, as host bytes are used again in its
-  // order. The slot's state is kept under the sequence's id until swap_in() or drop_swapped(). When
-  // more than num_host_slots sequences with a slot are out, which the plan makes rare, host memory
-  // for one more is allocated.
+  // order. The slot's state is kept under the sequence's id until swap_in() or drop_swapped(); at
+  // most num_host_slots sequences with a slot may be out.
   void swap_out(const SwapMove& move, Stream& stream);
   // The slot may differ from the one swapped out. Without a valid slot the kept state is dropped.
   void swap_in(const SwapMove& move, Stream& stream);
-  // A sequence that was aborted while it was out.
+  // A sequence that ended while it was out; others are ignored.
   void drop_swapped(SequenceId sequence);
   int32_t num_free_host_slots() const { return static_cast<int32_t>(free_host_slots_.size()); }
 
@@ -48,9 +47,6 @@ class KvCache {
   enum class Direction { kOut, kIn };
   void copy_blocks(const SwapMove& move, Direction direction, Stream& stream);
   void copy_slot(SlotId slot, int32_t host_slot, Direction direction, Stream& stream);
-  int32_t take_host_slot();
-  std::byte* host_slot_at(int32_t host_slot) const;
-
   Backend& backend_;
   const KvCacheConfig config_;
   const MemoryPlan plan_;
@@ -63,9 +59,8 @@ class KvCache {
   PagedKvView view_;
   size_t device_bytes_ = 0;
 
-  Buffer host_blocks_;                   // [num_host_blocks, block_bytes]
-  Buffer host_slots_;                    // [num_host_slots, slot_bytes]
-  std::vector<Buffer> more_host_slots_;  // [slot_bytes] each
+  Buffer host_blocks_;  // [num_host_blocks, block_bytes]
+  Buffer host_slots_;   // [num_host_slots, slot_bytes]
   std::vector<int32_t> free_host_slots_;
   std::unordered_map<SequenceId, int32_t> swapped_slots_;
 };

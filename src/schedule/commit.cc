@@ -130,6 +130,7 @@ void SchedulerImpl::leave(Sequence& s) {
     case SequenceState::kSwapped:
       for (const HostBlockId block : s.host_blocks) host_blocks_.release(block);
       --num_swapped_;
+      if (s.swapped_slot) --num_swapped_slots_;
       waiting_.erase(&s);
       break;
     case SequenceState::kWaiting:

@@ -10,8 +10,8 @@ void SchedulerImpl::check_invariants() const {
   blocks_.check_invariants();
   prefixes_.check_invariants();
   std::vector<int32_t> refs(static_cast<size_t>(options_.num_blocks), 0);
-  int32_t slots = 0, host = 0, in_flight = 0, compressing = 0, swapped = 0, running = 0,
-          waiting = 0;
+  int32_t slots = 0, host = 0, in_flight = 0, compressing = 0, swapped = 0, swapped_slots = 0,
+          running = 0, waiting = 0;
   int64_t committed = 0;
   for (const auto& [id, owned] : sequences_) {
     const Sequence& s = *owned;
@@ -38,6 +38,7 @@ void SchedulerImpl::check_invariants() const {
       case SequenceState::kSwapped:
         ++waiting;
         ++swapped;
+        swapped_slots += s.swapped_slot ? 1 : 0;
         ZIPAGE_CHECK(waiting_.count(owned.get()) == 1 && s.table.empty() && !s.host_blocks.empty());
         ZIPAGE_CHECK(!s.slot.valid() && !s.in_flight && !s.aborted);
         break;
@@ -77,6 +78,8 @@ void SchedulerImpl::check_invariants() const {
   ZIPAGE_CHECK_EQ(in_flight, num_in_flight_);
   ZIPAGE_CHECK_EQ(compressing, num_compressing_);
   ZIPAGE_CHECK_EQ(swapped, num_swapped_);
+  ZIPAGE_CHECK_EQ(swapped_slots, num_swapped_slots_);
+  ZIPAGE_CHECK_LE(swapped_slots, options_.num_host_slots);
   ZIPAGE_CHECK_EQ(committed, committed_blocks_);
   ZIPAGE_CHECK_LE(committed, static_cast<int64_t>(options_.num_blocks));
   ZIPAGE_CHECK_EQ(static_cast<size_t>(running), running_.size());

@@ -31,7 +31,8 @@ bool SchedulerImpl::make_free(int32_t num_blocks, size_t requester) {
 bool SchedulerImpl::preempt(Sequence& s) {
   if (!idle(s)) return false;
   const int32_t stored = (s.kv_length + options_.block_size - 1) / options_.block_size;
-  const bool swaps = stored > 0 && stored <= host_blocks_.num_free();
+  const bool swaps = stored > 0 && stored <= host_blocks_.num_free() &&
+                     (!s.slot.valid() || num_swapped_slots_ < options_.num_host_slots);
   if (!swaps && s.history > 0) return false;  // never computed again: it waits
   leave_running(s);
   if (swaps) {
@@ -67,6 +68,7 @@ void SchedulerImpl::swap_out(Sequence& s) {
     op.host_blocks.push_back(s.host_blocks.back().value());
   }
   s.swapped_slot = s.slot.valid();
+  if (s.swapped_slot) ++num_swapped_slots_;
   s.state = SequenceState::kSwapped;
   ++num_swapped_;
   counters_.swapped_out_blocks += static_cast<int64_t>(stored);
@@ -87,6 +89,7 @@ void SchedulerImpl::swap_in(Sequence& s) {
   }
   counters_.swapped_in_blocks += static_cast<int64_t>(s.host_blocks.size());
   s.host_blocks.clear();
+  if (s.swapped_slot) --num_swapped_slots_;
   s.swapped_slot = false;
   --num_swapped_;
   s.num_published = static_cast<int32_t>(s.hashes.size());  // its blocks are its own now

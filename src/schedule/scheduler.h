@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,6 +39,8 @@ struct SchedulerOptions {
   int32_t max_blocks_per_seq =
       0;  // largest N_max a request may ask for: sizes of a slot; 0: only full KV
   int32_t num_host_blocks = 0;  // swap space
+  int32_t num_host_slots =
+      std::numeric_limits<int32_t>::max();  // sequences with a slot that may be swapped out
   bool enable_prefix_caching = true;
   bool watermark =
       true;  // admission looks ahead; false: whatever fits now comes in (measurements, tests)

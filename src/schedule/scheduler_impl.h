@@ -108,6 +108,7 @@ class SchedulerImpl final : public Scheduler {
   int32_t num_in_flight_ = 0;  // rows
   int32_t num_compressing_ = 0;
   int32_t num_swapped_ = 0;
+  int32_t num_swapped_slots_ = 0;  // of them, those with a slot
   int32_t num_blocked_ = 0;
   bool preempted_in_plan_ = false;
   SchedulerStats counters_;

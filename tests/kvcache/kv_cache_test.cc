@@ -117,7 +117,7 @@ TEST_F(KvCacheTest, ASequenceComesBackToOtherBlocksAndAnotherSlot) {
   EXPECT_EQ(cache.num_free_host_slots(), 4);
 }
 
-TEST_F(KvCacheTest, HostSlotsAreReturnedAndGrowWhenTheyMust) {
+TEST_F(KvCacheTest, HostSlotsAreReturnedAndNeverMoreThanPlanned) {
   KvCache cache(*backend_, config_, plan());
   const PagedKvView& view = cache.view();
   const std::vector<BlockId> block = {BlockId(0)};
@@ -127,23 +127,24 @@ TEST_F(KvCacheTest, HostSlotsAreReturnedAndGrowWhenTheyMust) {
     return SwapMove{
         .sequence = sequence, .slot = SlotId(slot), .device_blocks = block, .host_blocks = host};
   };
-  // Six sequences with a slot, and one without; the plan has four host slots.
-  for (int i = 0; i < 6; ++i) {
+  // Four sequences with a slot, as many as the plan has host slots, and one without.
+  for (int i = 0; i < 4; ++i) {
     mark(view, 0, i % 4, 3 * i);
     cache.swap_out(move(static_cast<uint64_t>(i), i % 4, i), *stream_);
   }
   cache.swap_out(move(9, -1, 6), *stream_);
   EXPECT_EQ(cache.num_free_host_slots(), 0);
-  for (int i = 5; i >= 0; --i) {
+  EXPECT_ANY_THROW(cache.swap_out(move(10, 1, 7), *stream_));
+  for (int i = 3; i >= 0; --i) {
     cache.swap_in(move(static_cast<uint64_t>(i), 2, i), *stream_);
     EXPECT_TRUE(is_marked(view, 0, 2, 3 * i)) << i;
   }
-  EXPECT_EQ(cache.num_free_host_slots(), 6);
+  EXPECT_EQ(cache.num_free_host_slots(), 4);
   cache.swap_out(move(1, 1, 0), *stream_);
   cache.drop_swapped(1);
   cache.drop_swapped(1);
   cache.drop_swapped(99);
-  EXPECT_EQ(cache.num_free_host_slots(), 6);
+  EXPECT_EQ(cache.num_free_host_slots(), 4);
 }
 
 }  // namespace

@@ -95,6 +95,8 @@ class LoadRun {
     options.max_num_batched_tokens = one_in(3) ? pick(1, 16) : 64;
     options.max_model_len = kMaxModelLen;
     options.num_host_blocks = load_.swap ? pick(1, 30) : 0;
+    if (options.num_host_blocks > 0 && options.num_host_blocks % 3 == 0)
+      options.num_host_slots = options.num_host_blocks / 6;
     options.enable_prefix_caching = load_.prefix;
     options.watermark = load_.watermark;
     return options;

@@ -90,15 +90,11 @@ class TraceRunner {
     o.max_model_len = 1000;
     o.compression.protect_newest = 0;
     const std::map<std::string, int32_t*> numbers = {
-        {"num_blocks", &o.num_blocks},
-        {"block_size", &o.block_size},
-        {"slots", &o.max_query_slots},
-        {"max_num_seqs", &o.max_num_seqs},
-        {"batched", &o.max_num_batched_tokens},
-        {"max_blocks", &o.max_blocks_per_seq},
-        {"host_blocks", &o.num_host_blocks},
-        {"window", &o.compression.window_size},
-        {"half_life", &o.compression.attention_half_life}};
+        {"num_blocks", &o.num_blocks},          {"block_size", &o.block_size},
+        {"slots", &o.max_query_slots},          {"max_num_seqs", &o.max_num_seqs},
+        {"batched", &o.max_num_batched_tokens}, {"max_blocks", &o.max_blocks_per_seq},
+        {"host_blocks", &o.num_host_blocks},    {"host_slots", &o.num_host_slots},
+        {"window", &o.compression.window_size}, {"half_life", &o.compression.attention_half_life}};
     for (const auto& [name, value] : given) {
       if (name == "watermark") {
         o.watermark = value == "on";
