@@ -48,6 +48,10 @@ class Decoder {
                const int32_t* previous_tokens,
                Stream& stream);
 
+  // Writes to logits() those of other tokens of the last forward()'s batch instead: tokens
+  // [num_tokens], at most max_logits, on the device. Before the next forward().
+  void compute_logits(const int32_t* tokens, int32_t num_tokens, Stream& stream);
+
   float* logits() const { return logits_.as<float>(); }
   const float* rope_cos_sin() const { return rope_.as<float>(); }
   size_t weight_bytes() const { return weight_bytes_; }

@@ -36,8 +36,8 @@ class SmolLm2Test : public testing::Test {
   }
   static std::string chat(const Engine& engine, const std::string& question) {
     const boost::json::array messages{{{"role", "user"}, {"content", question}}};
-    auto prompt = engine.tokenizer().apply_chat_template(boost::json::serialize(messages),
-                                                         {.add_generation_prompt = true});
+    auto prompt =
+        engine.tokenizer().apply_chat_template(boost::json::serialize(messages), ChatOptions());
     if (!prompt.ok()) throw std::runtime_error(prompt.status().message());
     return std::move(prompt).value();
   }
@@ -115,7 +115,7 @@ TEST_F(SmolLm2Test, AnswersMakeSenseWithAndWithoutACap) {
     EXPECT_EQ(capital.finish, FinishReason::kStop) << budget << ": " << capital.text;
     // A conversation that the cap has cut: the question comes after 900 tokens of other text.
     std::string long_text = "Here is a list of numbers to ignore:";
-    for (int i = 0; i < 200; ++i) long_text += " " + std::to_string(i % 10) + ",";
+    for (int i = 0; i < 200; ++i) long_text.append(" ").append(std::to_string(i % 10)).append(",");
     const Answer color = answer(
         *engine,
         {.prompt = chat(*engine, long_text + "\nWhat is the capital of Italy? Answer briefly."),
