@@ -147,6 +147,8 @@ bool KvTraceReader::next(KvTraceRecord& r) {
     *field = static_cast<int32_t>(varint(kMostInt));
   }
   const uint64_t entries = static_cast<uint64_t>(r.num_heads) * static_cast<uint64_t>(r.keep);
+  // No compression keeps nothing, and such heads, being free, could be 2^31 in a few bytes.
+  if (entries == 0) bad("a record without entries");
   if (entries > payload_.size() / 3) bad("fewer entries than the record announces");
   r.positions.resize(entries);
   r.scores.resize(entries);
