@@ -2,8 +2,8 @@
 
 usage: judge_families.py FOLDER
 Writes FOLDER/NAME/ (as save_pretrained leaves it), FOLDER/NAME.gguf (matrices in a packed type), and FOLDER/cases.json:
-[{"model", "prompt", "tokens", "logprobs": file}], the file with the log-probabilities [tokens, vocabulary] in f32 of the
-greedy continuation. For a packed file transformers runs on the file's dequantised matrices.
+[{"model", "prompt", "tokens", "logprobs": file}], the file with the log-probabilities [prompt - 1 + tokens, vocabulary]
+in f32 of what follows each token of the prompt and of the greedy continuation but the last. For a packed file transformers runs on the file's dequantised matrices.
 """
 import json
 import os
@@ -74,14 +74,13 @@ def fill_with_blocks(model, config, name, rng):
 
 
 def answer(model, prompt, path):
-    """The greedy continuation of 24 tokens, each with the log-probabilities of all."""
-    ids, rows = list(prompt), []
+    """The greedy continuation of 24 tokens; the log-probabilities of all tokens go to the file."""
+    ids = list(prompt)
     with torch.no_grad():
         for _ in range(24):
-            logits = model(torch.tensor([ids])).logits[0, -1]
-            rows.append(torch.log_softmax(logits.double(), -1).float().numpy())
-            ids.append(int(logits.argmax()))
-    np.stack(rows).tofile(path)
+            logits = model(torch.tensor([ids])).logits[0]
+            ids.append(int(logits[-1].argmax()))
+    torch.log_softmax(logits.double(), -1).float().numpy().tofile(path)
     return ids[len(prompt):]
 
 

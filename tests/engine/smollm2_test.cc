@@ -43,40 +43,41 @@ class SmolLm2Test : public testing::Test {
   }
 };
 
-TEST_F(SmolLm2Test, LogitsAndGreedyTokensAreThoseOfTransformers) {
+TEST_F(SmolLm2Test, LogprobsAndGreedyTokensAreThoseOfTransformers) {
   const auto engine = make_engine(options());
   const std::vector<std::string> questions = {
       "What is the capital of France?", "Write a haiku about the sea.",
       "Explain in two sentences why the sky is blue, for a child of \xC3\xA9ight years."};
   boost::json::array rows;
-  std::string bytes;
-  const auto vocabulary = static_cast<size_t>(engine->info().vocab_size);
   for (const std::string& question : questions) {
     Request request = greedy_request(*engine, chat(*engine, question), 40);
-    request.sampling.logprobs = -1;  // all of them
+    request.sampling.logprobs = request.sampling.prompt_logprobs = 20;
     const boost::json::value prompt = boost::json::value_from(request.prompt_token_ids);
-    boost::json::array tokens;
+    boost::json::array tokens, listed;
+    const auto list = [&](const std::vector<TokenLogprob>& entries) {
+      boost::json::array& row = listed.emplace_back(boost::json::array()).as_array();
+      for (const TokenLogprob& e : entries)
+        row.push_back(boost::json::array{e.token_id, e.logprob});
+    };
     const auto take = [&](const RequestOutput& output) {
+      for (size_t i = 1; i < output.prompt_logprobs.size(); ++i) list(output.prompt_logprobs[i]);
       for (size_t i = 0; i < output.new_token_ids.size(); ++i) {
         tokens.emplace_back(output.new_token_ids[i]);
-        std::vector<float> row(vocabulary, NAN);
-        for (const TokenLogprob& entry : output.new_logprobs[i])
-          row[static_cast<size_t>(entry.token_id)] = entry.logprob;
-        bytes.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
+        list(output.new_logprobs[i]);
       }
     };
-    ASSERT_TRUE(engine->submit(std::move(request), take).ok());
+    const auto id = engine->submit(std::move(request), take);
+    ASSERT_TRUE(id.ok()) << id.status().message();
     engine->run_until_idle();
-    rows.push_back({{"prompt", prompt}, {"tokens", tokens}});
+    rows.push_back({{"prompt", prompt}, {"tokens", tokens}, {"listed", listed}});
   }
   const test::TempFolder folder;
   folder.write("answers.json", boost::json::serialize(rows));
-  folder.write("logprobs.f32", bytes);
   const char* python = std::getenv("ZIPAGE_PYTHON");
-  const std::string command =
-      std::string(python != nullptr ? python : "python3") + " " + ZIPAGE_SOURCE_DIR +
-      "/tests/engine/judge_smollm2.py " + smollm2_path() + " " + folder.file("answers.json") + " " +
-      folder.file("logprobs.f32") + " " + folder.file("verdict.json") + " 2>&1";
+  const std::string command = std::string(python != nullptr ? python : "python3") + " " +
+                              ZIPAGE_SOURCE_DIR + "/tests/engine/judge_smollm2.py " +
+                              smollm2_path() + " " + folder.file("answers.json") + " " +
+                              folder.file("verdict.json") + " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
   const std::string text = test::read_file(folder.file("verdict.json"));
   const auto verdict = boost::json::parse(text).as_object();

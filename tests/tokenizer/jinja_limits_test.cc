@@ -54,6 +54,8 @@ TEST(JinjaErrors, NameTheLine) {
       {"{{ range(10, 0, 0) }}", "zero"},
       {"{{ [1, 'a']|sort }}", "ordered"},
       {"{{ none|length }}", "len()"},
+      {"{{ x[1, :2] }}", "a slice inside a tuple"},  // found by fuzzing
+      {"{{ x[:2, 1] }}", "a slice inside a tuple"},
   };
   for (const auto& [source, wanted] : cases) {
     const std::string error = error_of(source);

@@ -378,6 +378,9 @@ ExprPtr Parser::parse_subscript(ExprPtr node) {
     ExprPtr tuple = make(ExprKind::kTuple, token.line);
     tuple->args.push_back(std::move(index));
     while (skip_operator(",")) tuple->args.push_back(parse_slice_or_index());
+    for (const ExprPtr& part : tuple->args) {  // jinja2 parses it, but makes no valid Python of it
+      if (part->kind == ExprKind::kSlice) fail_at(token.line, "a slice inside a tuple");
+    }
     index = grown(std::move(tuple));
   }
   expect_operator("]");
