@@ -116,11 +116,13 @@ TEST(Linear, Bf16) {
   int count = 0;
   std::vector<LinearCase> cases;
   for (const int32_t tokens :
-       {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 157, 160, 161, 192, 193, 300}) {
+       {1, 2, 3, 4, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 157, 160, 161, 192, 193, 300}) {
     cases.push_back({1000, 1032, tokens});
   }
-  for (const int32_t tokens : {1, 20, 70, 157}) {
+  for (const int32_t tokens : {1, 2, 4, 20, 70, 157}) {
     cases.push_back({24, 64, tokens});
+    cases.push_back({5, 12288, tokens});
+    cases.push_back({3001, 5128, tokens});
     cases.push_back({256, 4096, tokens});
     cases.push_back({2048, 136, tokens});
     cases.push_back({3072, 2048, tokens});
@@ -139,19 +141,19 @@ TEST(Linear, Bf16) {
         check_output(device, o, c, DType::kBF16, out_dtype, out, name(c));
         ++count;
       }
-      for (const bool own : {true, false}) {
+      for (const std::string kernel : {"gemv", "stream", "cuBLASLt"}) {
         Buffer out = device.poisoned(static_cast<size_t>(dtype_bytes(out_dtype, c.out * c.tokens)));
         const LinearArgs args{DType::kBF16,      out_dtype, o.weight.get(),
                               o.x_device.data(), c.tokens,  out.data()};
         auto& stream = static_cast<CudaStream&>(*device.stream);
         CudaLinear& linear = device.backend->linear_kernels();
-        if (own) {
-          if (!linear.run_stream(args, stream)) continue;
-        } else {
+        if (kernel == "cuBLASLt") {
           linear.run_cublas(args, stream);
+        } else if (!(kernel == "gemv" ? linear.run_gemv(args, stream)
+                                      : linear.run_stream(args, stream))) {
+          continue;
         }
-        check_output(device, o, c, DType::kBF16, out_dtype, out,
-                     name(c) + (own ? " own" : " cuBLASLt"));
+        check_output(device, o, c, DType::kBF16, out_dtype, out, name(c) + " " + kernel);
         ++count;
       }
     }
