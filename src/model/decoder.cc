@@ -247,8 +247,8 @@ void Decoder::forward(const StepBatch& batch,
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     layer_forward(layers_[static_cast<size_t>(i)], i, batch, kv, stream);
   }
-  // Only the tokens whose logits are wanted go on: their hidden states and residuals move to the
-  // front.
+  // Only the tokens whose logits are wanted go on: unless that is all of them, their hidden states
+  // and residuals move to the front.
   if (batch.num_logits == 0) return;
   Clock clock(*this, stream);
   const auto gather = [&](const Buffer& from, const Buffer& to) {
@@ -260,9 +260,13 @@ void Decoder::forward(const StepBatch& batch,
                           .out = to.data()},
                          stream);
   };
-  gather(hidden_, inner_);
-  gather(residual_, attention_);
-  norm(inner_.data(), attention_.data(), final_norm_, batch.num_logits, inner_.data(), stream);
+  const bool all = batch.num_logits == batch.num_tokens;
+  if (!all) {
+    gather(hidden_, inner_);
+    gather(residual_, attention_);
+  }
+  norm(all ? hidden_.data() : inner_.data(), all ? residual_.data() : attention_.data(),
+       final_norm_, batch.num_logits, inner_.data(), stream);
   clock.mark(times_.other_seconds);
   linear(lm_head_ ? *lm_head_ : *embedding_, inner_.data(), batch.num_logits, logits(), DType::kF32,
          stream);

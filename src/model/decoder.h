@@ -42,7 +42,8 @@ class Decoder {
           const Progress& progress);
 
   // Computes the batch, writes its keys, values and kept queries to `kv`, and the logits of
-  // batch.logits_tokens to logits() [num_logits, vocab] f32. previous_tokens: see EmbedArgs.
+  // batch.logits_tokens (ascending) to logits() [num_logits, vocab] f32. previous_tokens: see
+  // EmbedArgs.
   void forward(const StepBatch& batch,
                const PagedKvView& kv,
                const int32_t* previous_tokens,
