@@ -23,6 +23,7 @@ constexpr int kMaxGroup = 8;
 constexpr int kManyRows = 96;
 constexpr int kFewRows = 4;  // most SMs are free for the kernels that follow
 constexpr int kCombineThreads = 256;
+constexpr int kCombinePieces = 16;  // of a value, their loads in flight together
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct DecodeParams {
@@ -475,9 +476,19 @@ __global__ void __launch_bounds__(kCombineThreads)
     const int query = v / head_dim;
     const int state = values + query * 2;
     float sum = 0;
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) {
-      sum += power_of_two(piece(i)[state] - maxima[query]) * piece(i)[v];
+    for (int begin = 0; begin < count; begin += kCombinePieces) {
+      float maximum[kCombinePieces];
+      float value[kCombinePieces];
+#pragma unroll
+      for (int i = 0; i < kCombinePieces; ++i) {
+        if (begin + i >= count) continue;
+        maximum[i] = piece(begin + i)[state];
+        value[i] = piece(begin + i)[v];
+      }
+#pragma unroll
+      for (int i = 0; i < kCombinePieces; ++i) {
+        if (begin + i < count) sum += power_of_two(maximum[i] - maxima[query]) * value[i];
+      }
     }
     out[v] = from_float<bf16>(sum * inverses[query]);
   }
