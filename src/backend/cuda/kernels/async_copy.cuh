@@ -23,6 +23,11 @@ __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Brings the 128 bytes around `address` into the L2.
+__device__ inline void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
+}
+
 // Waits until the kernels before this one in the stream have finished and their writes are visible.
 // A no-op unless the launch allowed an early start.
 __device__ inline void wait_for_previous_kernel() {
