@@ -112,19 +112,34 @@ TEST(CudaEngine, APromptFoundInThePrefixCacheAnswersTheSame) {
   EXPECT_GT(engine->stats().prefix_cache_hits, 0);
 }
 
-// As the CPU backend: docs/quality.md. bf16, all problems together.
-double pass_at_1(EngineOptions options) {
-  options = on_gpu(options);
-  options.dtype = "bfloat16";
-  options.kv_cache_memory_bytes = int64_t{4} << 30;
-  const auto list = problems(0, 1 << 20, 1 << 20);
-  const auto got = answers(*make_engine(options), list);
+double part_right(const std::vector<Answer>& got, const std::vector<TestProblem>& list) {
   int64_t right = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     right += got[i].finish == FinishReason::kStop &&
              got[i].text.ends_with("\\boxed{" + list[i].answer + "}");
   }
   return static_cast<double>(right) / static_cast<double>(list.size());
+}
+
+// The kernels of very few tokens overlap with one another.
+TEST(CudaEngine, OneRequestAtATimeInBf16IsRight) {
+  const auto list = problems(500, 1500, 10);
+  for (const bool eager : {false, true}) {
+    EngineOptions options = on_gpu(peak_512());
+    options.dtype = "bfloat16";
+    options.max_num_seqs = 1;
+    options.enforce_eager = eager;
+    EXPECT_GE(part_right(answers(*make_engine(options), list), list), 0.9);
+  }
+}
+
+// As the CPU backend: docs/quality.md. bf16, all problems together.
+double pass_at_1(EngineOptions options) {
+  options = on_gpu(options);
+  options.dtype = "bfloat16";
+  options.kv_cache_memory_bytes = int64_t{4} << 30;
+  const auto list = problems(0, 1 << 20, 1 << 20);
+  return part_right(answers(*make_engine(options), list), list);
 }
 
 TEST(CudaEngine, PassAt1ByPolicyIsTheCpus) {
