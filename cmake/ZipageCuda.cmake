@@ -23,7 +23,7 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 
 target_compile_options(zipage_options INTERFACE
-  "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow;-lineinfo>")
+  "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow;-lineinfo>>")
 
 # zipage_cuda_program(NAME [LIBS target...]): a test or bench program out of the .cc and .cu files of this folder.
 function(zipage_cuda_program name)

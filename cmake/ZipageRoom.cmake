@@ -18,14 +18,19 @@ endif()
 # -ffp-contract=off: a*b+c is fused only where the source says so, because a row's result in f32
 # must not depend on which loop body the compiler chose for it.
 add_library(zipage_options INTERFACE)
+# BUILD_INTERFACE: none of this is a user's who links the installed libraries.
 target_compile_options(zipage_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Werror;-ffp-contract=off>)
+  "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Werror;-ffp-contract=off>>")
 target_include_directories(zipage_options INTERFACE
-  "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
+  "$<INSTALL_INTERFACE:include>")
 target_link_libraries(zipage_options INTERFACE Threads::Threads)
 if(ZIPAGE_SANITIZE)
   add_compile_options(-fsanitize=${ZIPAGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ZIPAGE_SANITIZE})
+endif()
+if(ZIPAGE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
 # zipage_room(NAME [DEPS room...] [LIBS target...]): one static library out of the .cc files of this

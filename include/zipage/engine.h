@@ -45,7 +45,9 @@ struct RequestOutput {
   std::string new_text;  // whole UTF-8 characters; empty when detokenize is off
   std::vector<std::vector<TokenLogprob>>
       new_logprobs;  // one a new token: [0] the sampled one, then the best
-  std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // with the first output; [0] is empty
+  // With the first output of index 0, when the request asks for them: one a prompt token, [0] the
+  // token itself, then the best. The first one's is empty.
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;
   FinishReason finish_reason = FinishReason::kNone;
   std::string stop_reason;  // the stop string, or the stop token's id in decimal; empty for EOS
   Status error;             // with kError

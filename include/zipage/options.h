@@ -85,6 +85,9 @@ struct EngineOptions {
   bool enforce_eager = false;  // no CUDA graphs
   Scheduling scheduling = Scheduling::kHybrid;
   CompressionOptions compression;
+  // File that records which entries each compression keeps, and their scores (zipage/kv_trace.h);
+  // empty: none. Steps wait for compressions while it is written: for looking, not for speed.
+  std::string kv_trace;
   int32_t num_threads = 0;  // CPU threads; 0: all cores
   uint64_t seed = 0;
   int32_t tensor_parallel_size = 1;

@@ -30,10 +30,11 @@ struct SamplingParams {
   bool ignore_eos = false;
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
-  bool spaces_between_special_tokens = true;
+  bool spaces_between_special_tokens = true;  // only true
   bool detokenize = true;
-  std::optional<int32_t> logprobs;  // alternatives a token; -1: all
-  std::optional<int32_t> prompt_logprobs;
+  std::optional<int32_t> logprobs;         // alternatives a token, at most 20
+  std::optional<int32_t> prompt_logprobs;  // the same of each prompt token but the first
+  bool skip_reading_prefix_cache = false;  // on where prompt_logprobs are wanted
   std::map<int32_t, float> logit_bias;
   std::vector<int32_t> allowed_token_ids;  // empty: all
   std::vector<std::string> bad_words;

@@ -85,6 +85,7 @@ void bind_engine_options(nb::module_& module) {
       .def_rw("enable_prefix_caching", &EngineOptions::enable_prefix_caching)
       .def_rw("async_compression", &EngineOptions::async_compression)
       .def_rw("enforce_eager", &EngineOptions::enforce_eager)
+      .def_rw("kv_trace", &EngineOptions::kv_trace)
       .def_rw("num_threads", &EngineOptions::num_threads)
       .def_rw("seed", &EngineOptions::seed)
       .def_rw("tensor_parallel_size", &EngineOptions::tensor_parallel_size);
@@ -121,6 +122,7 @@ void bind_options(nb::module_& module) {
       .def_rw("detokenize", &SamplingParams::detokenize)
       .def_rw("logprobs", &SamplingParams::logprobs, nb::arg("value").none())
       .def_rw("prompt_logprobs", &SamplingParams::prompt_logprobs, nb::arg("value").none())
+      .def_rw("skip_reading_prefix_cache", &SamplingParams::skip_reading_prefix_cache)
       .def_rw("logit_bias", &SamplingParams::logit_bias)
       .def_rw("allowed_token_ids", &SamplingParams::allowed_token_ids)
       .def_rw("bad_words", &SamplingParams::bad_words)

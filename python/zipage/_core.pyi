@@ -21,6 +21,7 @@ class EngineOptions:
     enable_prefix_caching: bool
     async_compression: bool
     enforce_eager: bool
+    kv_trace: str
     num_threads: int
     seed: int
     tensor_parallel_size: int
@@ -68,6 +69,7 @@ class SamplingParams:
     detokenize: bool
     logprobs: int | None
     prompt_logprobs: int | None
+    skip_reading_prefix_cache: bool
     logit_bias: dict[int, float]
     allowed_token_ids: list[int]
     bad_words: list[str]

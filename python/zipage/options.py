@@ -122,6 +122,7 @@ NATIVE: dict[str, Callable[[str, Any], Any]] = {
     "num_gpu_blocks_override": _int64, "gpu_memory_utilization": _real, "swap_space_bytes": parse_bytes,
     "max_num_seqs": _count, "max_num_batched_tokens": _count, "max_queued_requests": _count,
     "enable_prefix_caching": _flag, "async_compression": _flag, "enforce_eager": _flag, "scheduling": _text,
+    "kv_trace": _path,
     "num_threads": _count, "seed": _seed, "tensor_parallel_size": _count,
     "kv_policy": _text, "kv_budget": parse_budget, "window_size": _count, "score_weight": _real,
     "score_decay": _real, "score_reduce": _text, "pooling": _text, "pooling_width": _count, "redundancy": _text,

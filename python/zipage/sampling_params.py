@@ -28,7 +28,7 @@ class RequestOutputKind(Enum):
 # Fields of vLLM that ask for what this engine cannot do, with the values that ask for nothing.
 _CANNOT: dict[str, tuple[Any, ...]] = {
     "logprob_token_ids": (None, []), "flat_logprobs": (False,), "structured_outputs": (None,), "extra_args": (None, {}),
-    "skip_reading_prefix_cache": (None, False), "thinking_token_budget": (None,), "repetition_detection": (None,),
+    "thinking_token_budget": (None,), "repetition_detection": (None,),
     "guided_decoding": (None,), "logits_processors": (None, []), "best_of": (None, 1), "use_beam_search": (False,),
     "length_penalty": (1.0,), "truncate_prompt_tokens": (None,),
 }  # fmt: skip
@@ -54,7 +54,8 @@ class SamplingParams:
     max_tokens: int | None = 16  # None: up to the model's length
     min_tokens: int = 0
     logprobs: int | None = None  # alternatives a token
-    prompt_logprobs: int | None = None
+    prompt_logprobs: int | None = None  # the same of each prompt token but the first
+    skip_reading_prefix_cache: bool | None = None  # True where prompt_logprobs are wanted
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
@@ -138,7 +139,7 @@ class SamplingParams:
 
 _FIELDS = {field.name: field.default for field in fields(SamplingParams)}
 _CORE_FIELDS = [name for name in _FIELDS if name not in ("output_kind", "stream_interval")]
-_EMPTY: dict[str, Any] = {"allowed_token_ids": [], "logit_bias": {}}
+_EMPTY: dict[str, Any] = {"allowed_token_ids": [], "logit_bias": {}, "skip_reading_prefix_cache": False}
 
 
 def _list_of(name: str, value: Any, kind: type) -> list:

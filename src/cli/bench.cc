@@ -7,28 +7,12 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
-#include "cli/json_lines.h"
+#include "cli/output_file.h"
 #include "cli/workload.h"
+#include "schedule/simulate.h"
 
 namespace zipage::cli {
 namespace {
-
-struct TraceRow {
-  int64_t prompt_tokens = 0, output_tokens = 0, age = 0;
-};
-
-std::vector<TraceRow> read_trace(const std::string& path) {
-  std::vector<TraceRow> rows;
-  constexpr int64_t kMost = int64_t{1} << 24;
-  read_json_lines(path, [&](const JsonLine& line) {
-    TraceRow row{line.integer("prompt_tokens", 1, kMost), line.integer("output_tokens", 1, kMost),
-                 line.integer_or("age", 0, kMost, 0)};
-    if (row.age >= row.output_tokens) line.fail_field("age", "not less than output_tokens");
-    rows.push_back(row);
-  });
-  if (rows.empty()) fail_invalid("{}: no requests in the trace", path);
-  return rows;
-}
 
 // Bytes that a step cannot do without, and the bandwidth that its time makes of them: the weights
 // once, and the keys and values that its rows attend to.
@@ -47,15 +31,15 @@ void add_traffic(const WorkloadNumbers& n, const EngineInfo& info, boost::json::
 struct ThroughputCommand {
   EngineFlags engine;
   std::string trace_path, json_path;
-  int64_t num_prompts = 64, input_len = 64, output_len = 512, limit = 0, warmup_steps = 0,
-          steps = 0, profile_steps = 32;
+  int32_t input_len = 64, output_len = 512;
+  int64_t num_prompts = 64, limit = 0, warmup_steps = 0, steps = 0, profile_steps = 32;
 
-  std::vector<TraceRow> rows() const {
+  std::vector<TraceRequest> rows() const {
     if (trace_path.empty()) {
-      return std::vector<TraceRow>(static_cast<size_t>(num_prompts),
-                                   TraceRow{input_len, output_len, 0});
+      return std::vector<TraceRequest>(static_cast<size_t>(num_prompts),
+                                       TraceRequest{input_len, output_len, 0});
     }
-    std::vector<TraceRow> trace = read_trace(trace_path);
+    std::vector<TraceRequest> trace = read_trace(trace_path);
     if (limit > 0 && static_cast<int64_t>(trace.size()) > limit)
       trace.resize(static_cast<size_t>(limit));
     return trace;
@@ -70,7 +54,7 @@ struct ThroughputCommand {
     std::mt19937_64 random{1};
   };
 
-  static void submit(Engine& model, const TraceRow& row, size_t index, Progress& progress) {
+  static void submit(Engine& model, const TraceRequest& row, size_t index, Progress& progress) {
     Request request;
     // Requests that are `age` tokens into their output when the clock starts bring those along as
     // prompt.
@@ -104,7 +88,8 @@ struct ThroughputCommand {
   }
 
   int run() {
-    const std::vector<TraceRow> trace = rows();
+    check_writable("--json", json_path);
+    const std::vector<TraceRequest> trace = rows();
     const auto model = engine.create_engine();
     Progress progress;
     progress.trigger = int64_t{model->info().max_blocks_per_seq} * model->info().block_size;
@@ -158,9 +143,11 @@ struct ThroughputCommand {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure the engine");
+  CLI::App* bench = app.add_subcommand("bench", "Measure the engine, the scheduler or a server");
   bench->require_subcommand(1);
+  add_bench_latency_command(*bench, action);
   add_bench_schedule_command(*bench, action);
+  add_bench_serve_command(*bench, action);
   auto command = std::make_shared<ThroughputCommand>();
   CLI::App* sub =
       bench->add_subcommand("throughput", "Output tokens a second over a trace or equal requests");

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_flags.h"
+#include "cli/output_file.h"
 #include "cli/workload.h"
 #include "schedule/simulate.h"
 
@@ -19,6 +20,7 @@ struct ScheduleCommand {
   std::string trace_path, json_path, kv_policy = "peak";
 
   int run() {
+    check_writable("--json", json_path);
     const std::vector<TraceRequest> trace = read_trace(trace_path);
     CompressionOptions& compression = options.compression;
     compression.kv_policy = value_or_fail(parse_kv_policy(kv_policy));

@@ -1,5 +1,7 @@
 // zipage chat MODEL: a conversation in the terminal.
+#include <algorithm>
 #include <boost/json.hpp>
+#include <cctype>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -23,6 +25,12 @@ constexpr const char* kHelp =
     "/exit   leave (as does end of input)\n"
     "Ctrl-C stops the answer; at the prompt it leaves.\n";
 
+// "/rest": a slip of the hand, no message. "/usr/bin is ..." is one.
+bool is_command(const std::string& line) {
+  return line.size() > 1 && line[0] == '/' &&
+         std::all_of(line.begin() + 1, line.end(), [](unsigned char c) { return std::islower(c); });
+}
+
 struct ChatCommand {
   EngineFlags engine;
   SamplingFlags sampling;
@@ -39,11 +47,13 @@ struct ChatCommand {
     boost::json::array messages = start();
     for (std::string line; read_line(terminal, line);) {
       if (line.empty()) continue;
-      if (line == "/exit") break;
+      if (line == "/exit" || line == "/quit") break;
       if (line == "/help") {
         std::fprintf(stderr, "%s", kHelp);
       } else if (line == "/reset") {
         messages = start();
+      } else if (is_command(line)) {
+        std::fprintf(stderr, "%s: no such command\n%s", line.c_str(), kHelp);
       } else {
         messages.push_back({{"role", "user"}, {"content", line}});
         std::string text;

@@ -25,6 +25,7 @@ int run_program(int argc, char** argv) {
   add_run_command(app, action);
   add_chat_command(app, action);
   add_serve_command(app, action);
+  add_run_batch_command(app, action);
   add_eval_command(app, action);
   add_bench_command(app, action);
   add_inspect_command(app, action);

@@ -25,10 +25,13 @@ using Action = std::function<int()>;
 void add_run_command(CLI::App& app, Action& action);
 void add_chat_command(CLI::App& app, Action& action);
 void add_serve_command(CLI::App& app, Action& action);
+void add_run_batch_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 // The parts of `zipage bench`.
+void add_bench_latency_command(CLI::App& bench, Action& action);
 void add_bench_schedule_command(CLI::App& bench, Action& action);
+void add_bench_serve_command(CLI::App& bench, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 

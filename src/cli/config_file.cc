@@ -1,6 +1,7 @@
 #include "cli/config_file.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <string>
 #include <vector>
 #include <yaml-cpp/yaml.h>
@@ -52,8 +53,16 @@ void apply_file(CLI::App& command, const std::string& path) {
                    command.get_name());
     }
     if (option->count() > 0) continue;
-    for (const std::string& value : values_of(entry.second, key, path)) option->add_result(value);
-    option->run_callback();
+    std::vector<std::string> values = values_of(entry.second, key, path);
+    // A list for a flag that takes one word is that word with commas: kv-budget: [full, 512].
+    if (option->get_expected_max() == 1 && values.size() > 1)
+      values = {fmt::format("{}", fmt::join(values, ","))};
+    try {
+      for (const std::string& value : values) option->add_result(value);
+      option->run_callback();
+    } catch (const CLI::ParseError& error) {
+      fail_invalid("--config: {}: '{}': {}", path, key, error.what());
+    }
   }
 }
 

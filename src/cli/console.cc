@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -98,6 +99,13 @@ InterruptGuard::~InterruptGuard() {
 
 bool InterruptGuard::interrupted() const { return signal_count.load() > 0; }
 void InterruptGuard::clear() { signal_count = 0; }
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;

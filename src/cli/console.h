@@ -41,6 +41,9 @@ class InterruptGuard {
   void clear();
 };
 
+// Lets the process open as many files (and sockets) as the system allows it to.
+void raise_file_limit();
+
 // A table with a header line, columns aligned (numbers to the right).
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
 

@@ -90,7 +90,7 @@ int64_t parse_budget(const std::string& flag, const std::string& text) {
   return tokens;
 }
 
-void EngineFlags::add_to(CLI::App& command) {
+void EngineFlags::add_to(CLI::App& command, bool runs) {
   const auto env = [](CLI::Option* option) {
     std::string name = "ZIPAGE_" + option->get_lnames().front();
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
@@ -154,6 +154,11 @@ void EngineFlags::add_to(CLI::App& command) {
   command.add_option("--tensor-parallel-size,--tp", options_.tensor_parallel_size,
                      "GPUs that share the model");
   add_method_flags(command);
+  if (runs) {
+    command.add_option("--kv-trace", options_.kv_trace,
+                       "Record what each compression keeps in this file ('zipage inspect "
+                       "--kv-trace' reads it); slower");
+  }
   command.add_option("--log-level", log_level_, "debug, info, warning or error")
       ->capture_default_str();
   command.add_option("--config", config_,

@@ -16,8 +16,9 @@ namespace zipage::cli {
 // Text of the flags before they are checked; options() turns them into EngineOptions.
 class EngineFlags {
  public:
-  // Adds the flags to `command`. The object must outlive the parsing.
-  void add_to(CLI::App& command);
+  // Adds the flags to `command`; `runs`: those of an engine that answers requests too. The object
+  // must outlive the parsing.
+  void add_to(CLI::App& command, bool runs = true);
   // The first flag whose value is wrong throws kInvalidArgument, by name.
   EngineOptions options() const;
   LogLevel log_level() const;  // of --log-level

@@ -1,5 +1,6 @@
 // zipage eval MODEL --problems FILE: pass@1 on problems with exact answers.
 #include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <map>
 #include <memory>
@@ -10,7 +11,9 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
+#include "cli/output_file.h"
 #include "cli/problems.h"
+#include "cli/quality_report.h"
 #include "cli/workload.h"
 
 namespace zipage::cli {
@@ -25,7 +28,8 @@ struct Score {
 
 // One setting's results.
 struct Setting {
-  std::string cache;
+  std::string cache, model, device;
+  CompressionOptions compression;
   std::map<std::string, Score> by_task;
   Score all;
   WorkloadNumbers numbers;
@@ -51,6 +55,8 @@ std::vector<std::string> table_row(const Setting& s) {
 
 boost::json::object report_of(const Setting& s) {
   boost::json::object report;
+  report["model"] = s.model;
+  report["device"] = s.device;
   report["cache"] = s.cache;
   report["pass_at_1"] = s.all.pass();
   report["problems"] = s.all.total;
@@ -63,30 +69,77 @@ boost::json::object report_of(const Setting& s) {
   return report;
 }
 
+QualityPoint point_of(const Setting& s) {
+  const CompressionOptions& c = s.compression;
+  return {s.model,     c.capped() ? to_string(c.kv_policy) : "",
+          c.kv_budget, s.all.pass(),
+          s.all.total, s.numbers.tokens_per_second()};
+}
+
+// "t.kvt" -> "t-peak-512.kvt": each of several settings has a trace of its own. Without a cap there
+// is nothing to trace.
+std::string trace_path(const std::string& path, const CompressionOptions& c) {
+  if (path.empty() || !c.capped()) return "";
+  std::filesystem::path file(path);
+  const std::string name = fmt::format("{}-{}-{}{}", file.stem().string(), to_string(c.kv_policy),
+                                       c.kv_budget, file.extension().string());
+  return file.replace_filename(name).string();
+}
+
 struct EvalCommand {
   EngineFlags engine;
-  std::string problems_path, json_path, output_path;
+  std::string problems_path, json_path, output_path, plot_path;
+  std::vector<std::string> from_paths;
   int64_t limit = 0, max_tokens = 0;
 
   int run() {
+    check_writable("--json", json_path);
+    check_writable("--output", output_path);
+    check_writable("--plot", plot_path);
+    if (!from_paths.empty()) return draw_reports();
+    if (problems_path.empty())
+      fail_invalid("--problems: missing; give a file of problems, or reports with --from");
     std::vector<Problem> problems = read_problems(problems_path);
     if (limit > 0 && static_cast<int64_t>(problems.size()) > limit)
       problems.resize(static_cast<size_t>(limit));
     std::vector<Setting> settings;
-    for (const EngineOptions& options : engine.option_grid()) {
+    std::vector<EngineOptions> grid = engine.option_grid();
+    for (EngineOptions& options : grid) {
+      if (grid.size() > 1) options.kv_trace = trace_path(options.kv_trace, options.compression);
       settings.push_back(run_setting(problems, options));
       if (settings.back().numbers.interrupted) break;
     }
     print(settings);
     if (!json_path.empty()) write_json(json_path, report(settings));
     if (!output_path.empty()) write_outputs(problems, settings.back().completions);
+    std::vector<QualityPoint> points;
+    for (const Setting& s : settings) {
+      if (!s.numbers.interrupted) points.push_back(point_of(s));
+    }
+    if (!plot_path.empty() && !points.empty())
+      write_file("--plot", plot_path, draw_quality(points));
     return settings.back().numbers.interrupted ? kExitInterrupted : kExitOk;
+  }
+
+  int draw_reports() const {
+    if (plot_path.empty()) fail_invalid("--from: needs --plot FILE.svg");
+    if (!problems_path.empty() || !json_path.empty() || !output_path.empty())
+      fail_invalid("--from: draws saved reports; --problems, --json and --output run a model");
+    std::vector<QualityPoint> points;
+    for (const std::string& path : from_paths) {
+      for (QualityPoint& point : read_quality_report(path)) points.push_back(std::move(point));
+    }
+    write_file("--plot", plot_path, draw_quality(points));
+    return kExitOk;
   }
 
   Setting run_setting(const std::vector<Problem>& problems, const EngineOptions& options) const {
     const auto model = engine.create_engine(options);
     Setting setting;
-    setting.cache = cache_name(model->info().compression);
+    setting.compression = model->info().compression;
+    setting.cache = cache_name(setting.compression);
+    setting.model = model->info().model_name;
+    setting.device = model->info().device;
     setting.completions.resize(problems.size());
     int64_t done = 0;
     Status error;
@@ -158,10 +211,7 @@ struct EvalCommand {
                    boost::json::object{{"id", problems[i].id}, {"completion", texts[i]}}) +
                "\n";
     }
-    std::FILE* file = std::fopen(output_path.c_str(), "w");
-    bool ok = file != nullptr && std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
-    if (file != nullptr) ok = std::fclose(file) == 0 && ok;
-    if (!ok) fail(StatusCode::kResourceExhausted, "--output: cannot write '{}'", output_path);
+    write_file("--output", output_path, lines);
   }
 };
 
@@ -171,8 +221,7 @@ void add_eval_command(CLI::App& app, Action& action) {
   auto command = std::make_shared<EvalCommand>();
   CLI::App* sub = app.add_subcommand("eval", "pass@1 on problems with exact answers (greedy)");
   sub->add_option("--problems", command->problems_path,
-                  "JSON lines with prompt, answer, and optionally id and task")
-      ->required();
+                  "JSON lines with prompt, answer, and optionally id and task");
   sub->add_option("--limit", command->limit, "Only the first so many problems")
       ->check(CLI::PositiveNumber);
   sub->add_option("--max-tokens", command->max_tokens,
@@ -181,6 +230,12 @@ void add_eval_command(CLI::App& app, Action& action) {
   sub->add_option("--json", command->json_path, "Write the report to this file");
   sub->add_option("--output", command->output_path,
                   "Write the (last setting's) completions to this file, as JSON lines");
+  sub->add_option("--plot", command->plot_path,
+                  "Draw pass@1 over budget and over speed as an SVG; --kv-policy and --kv-budget "
+                  "take lists (peak,paper and full,256,512)");
+  sub->add_option("--from", command->from_paths,
+                  "With --plot: draw these reports of earlier --json, and run nothing")
+      ->delimiter(',');
   command->engine.add_to(*sub);
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }

@@ -1,11 +1,17 @@
 // zipage inspect MODEL: what the engine would make of a model, without running it.
+// zipage inspect --kv-trace FILE: what the compressions of a run kept.
 #include <cstdio>
 #include <fmt/format.h>
 #include <memory>
 
+#include "zipage/kv_trace.h"
+
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_flags.h"
+#include "cli/output_file.h"
+#include "cli/trace_table.h"
 #include "cli/workload.h"
 
 namespace zipage::cli {
@@ -15,11 +21,55 @@ std::string mib(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
 }
 
+TraceRows parse_rows(const std::string& text) {
+  if (text == "request") return TraceRows::kRequest;
+  if (text == "compression") return TraceRows::kCompression;
+  if (text == "layer") return TraceRows::kLayer;
+  if (text == "head") return TraceRows::kHead;
+  fail_invalid("--by: '{}': expected request, compression, layer or head", text);
+}
+
 struct InspectCommand {
   EngineFlags engine;
-  std::string json_path;
+  std::string json_path, trace_path, by = "compression", request;
+  int64_t compression = 0;
+  bool has_model = false;
 
   int run() {
+    check_writable("--json", json_path);
+    if (trace_path.empty()) {
+      if (by != "compression" || !request.empty() || compression > 0)
+        fail_invalid("--by, --request, --compression: only with --kv-trace");
+      return show_model();
+    }
+    if (has_model) fail_invalid("--kv-trace: give a model or a trace to inspect, not both");
+    return show_trace();
+  }
+
+  // What can be read of a broken trace is shown before the error.
+  int show_trace() const {
+    TraceTable table(parse_rows(by), request, compression);
+    const auto file = value_or_fail(KvTraceFile::open(trace_path));
+    KvTraceRecord record;
+    Result<bool> more = true;
+    while ((more = file->next(record)).ok() && more.value()) table.add(record);
+    std::printf("%s\n", table.summary().c_str());
+    if (!table.empty()) {
+      std::printf(
+          "%% of the tokens of each part whose entry is kept (sinks: first %d tokens, newest: last "
+          "%d, prompt and middle between; then by tenth of the sequence)\n\n%s",
+          KeptParts::kSinkTokens, KeptParts::kNewestTokens, table.text().c_str());
+    }
+    if (!json_path.empty()) write_json(json_path, {{"rows", table.json()}});
+    if (!more.ok()) return report(more.status());
+    if (table.empty() && (!request.empty() || compression > 0)) {
+      fail(StatusCode::kNotFound, "{}: no compression is what --request and --compression name",
+           trace_path);
+    }
+    return kExitOk;
+  }
+
+  int show_model() const {
     const auto model = engine.create_engine();
     const EngineInfo& i = model->info();
     const CompressionOptions& c = i.compression;
@@ -67,11 +117,29 @@ struct InspectCommand {
 
 void add_inspect_command(CLI::App& app, Action& action) {
   auto command = std::make_shared<InspectCommand>();
-  CLI::App* sub =
-      app.add_subcommand("inspect", "Show a model, its memory plan and what was decided");
+  CLI::App* sub = app.add_subcommand(
+      "inspect", "Show a model, its memory plan and what was decided; or a KV trace");
   sub->add_option("--json", command->json_path, "Write the numbers to this file");
-  command->engine.add_to(*sub);
-  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+  const std::string group = "KV trace";
+  sub->add_option(
+         "--kv-trace", command->trace_path,
+         "Instead of a model: show what the compressions of a run kept, from the file that "
+         "its --kv-trace wrote")
+      ->group(group);
+  sub->add_option("--by", command->by, "A row for each request, compression, layer or head")
+      ->capture_default_str()
+      ->group(group);
+  sub->add_option("--request", command->request, "Only this request (its number or id)")
+      ->group(group);
+  sub->add_option("--compression", command->compression,
+                  "Only the first, second, ... compression of each request")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  command->engine.add_to(*sub, /*runs=*/false);
+  sub->callback([command, sub, &action] {
+    command->has_model = sub->get_option("MODEL")->count() > 0;
+    action = [command] { return command->run(); };
+  });
 }
 
 }  // namespace zipage::cli

@@ -11,12 +11,24 @@ void JsonLine::fail_field(const char* field, const std::string& what) const {
   fail_invalid("{}:{}: field '{}': {}", path_, number_, field, what);
 }
 
-std::string JsonLine::text(const char* field) const {
+const boost::json::value& JsonLine::value(const char* field) const {
   const auto* value = object_.if_contains(field);
   if (value == nullptr) fail_field(field, "missing");
-  if (!value->is_string())
-    fail_field(field, "expected a string, found " + boost::json::serialize(*value));
-  return std::string(value->as_string());
+  return *value;
+}
+
+const boost::json::object& JsonLine::object(const char* field) const {
+  const auto& found = value(field);
+  if (!found.is_object())
+    fail_field(field, "expected an object, found " + boost::json::serialize(found));
+  return found.as_object();
+}
+
+std::string JsonLine::text(const char* field) const {
+  const auto& found = value(field);
+  if (!found.is_string())
+    fail_field(field, "expected a string, found " + boost::json::serialize(found));
+  return std::string(found.as_string());
 }
 
 std::string JsonLine::text_or(const char* field, std::string fallback) const {
@@ -24,13 +36,12 @@ std::string JsonLine::text_or(const char* field, std::string fallback) const {
 }
 
 int64_t JsonLine::integer(const char* field, int64_t low, int64_t high) const {
-  const auto* value = object_.if_contains(field);
-  if (value == nullptr) fail_field(field, "missing");
-  if (!value->is_int64() || value->as_int64() < low || value->as_int64() > high) {
+  const auto& found = value(field);
+  if (!found.is_int64() || found.as_int64() < low || found.as_int64() > high) {
     fail_field(field, fmt::format("expected an integer in [{}, {}], found {}", low, high,
-                                  boost::json::serialize(*value)));
+                                  boost::json::serialize(found)));
   }
-  return value->as_int64();
+  return found.as_int64();
 }
 
 int64_t JsonLine::integer_or(const char* field, int64_t low, int64_t high, int64_t fallback) const {

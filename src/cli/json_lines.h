@@ -13,6 +13,9 @@ class JsonLine {
   JsonLine(const std::string& path, int64_t number, const boost::json::object& object)
       : path_(path), number_(number), object_(object) {}
   int64_t number() const { return number_; }  // from 1
+  bool has(const char* field) const { return object_.contains(field); }
+  const boost::json::value& value(const char* field) const;
+  const boost::json::object& object(const char* field) const;
   std::string text(const char* field) const;
   std::string text_or(const char* field, std::string fallback) const;
   int64_t integer(const char* field, int64_t low, int64_t high) const;

@@ -1,18 +1,15 @@
 // zipage serve MODEL: the OpenAI-compatible HTTP server.
-#include <algorithm>
 #include <atomic>
-#include <boost/json.hpp>
-#include <cctype>
 #include <cstdlib>
 #include <memory>
 #include <thread>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/answer_flags.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_flags.h"
-#include "server/reasoning.h"
 #include "server/server.h"
 
 namespace zipage::cli {
@@ -42,12 +39,10 @@ CLI::Option* add_list(CLI::App& sub,
 
 void ServeCommand::add_to(CLI::App& sub) {
   engine.add_to(sub);
-  const std::string group = "Server";
   const size_t before = sub.get_options().size();
   sub.add_option("--host", options.host, "Address to listen on")->capture_default_str();
   sub.add_option("--port", port, "Port to listen on; 0: any that is free")->capture_default_str();
-  add_list(sub, "--served-model-name,--alias,-a", options.served_model_names,
-           "Names of the model (default: the model's); the first is shown");
+  add_answer_flags(sub, options);
   sub.add_option("--api-key", options.api_keys,
                  "A key that clients may use (repeatable); guards all but /health and /ping");
   sub.add_flag("--open-metrics", options.open_metrics, "/metrics without an API key");
@@ -60,12 +55,6 @@ void ServeCommand::add_to(CLI::App& sub) {
   add_list(sub, "--allowed-methods", options.cors.allowed_methods, "CORS: methods, or *");
   add_list(sub, "--allowed-headers", options.cors.allowed_headers, "CORS: headers, or *");
   sub.add_flag("--allow-credentials", options.cors.allow_credentials, "CORS: credentials");
-  sub.add_option("--reasoning-parser", options.reasoning_parser,
-                 "Split <think> text from answers: deepseek_r1, qwen3 or think");
-  sub.add_option("--default-chat-template-kwargs", options.default_chat_template_kwargs,
-                 "JSON object of variables for the chat template");
-  sub.add_flag("--trust-request-chat-template", options.trust_request_chat_template,
-               "Accept chat_template in requests");
   sub.add_option("--metrics-prefix", options.metrics_prefix,
                  "Prefix of metric names; vllm for existing boards")
       ->capture_default_str();
@@ -75,15 +64,7 @@ void ServeCommand::add_to(CLI::App& sub) {
       ->capture_default_str();
   sub.add_flag("--disable-access-log", options.disable_access_log, "No log line a request");
   add_limits(sub);
-  const auto all = sub.get_options();
-  for (size_t i = before; i < all.size(); ++i) {
-    all[i]->group(group);
-    std::string name = "ZIPAGE_" + all[i]->get_lnames().front();
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
-      return c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    });
-    all[i]->envname(name);
-  }
+  group_options(sub, before, "Server");
 }
 
 void ServeCommand::add_limits(CLI::App& sub) {
@@ -92,9 +73,6 @@ void ServeCommand::add_limits(CLI::App& sub) {
   sub.add_option("--max-stream-buffer", stream_buffer,
                  "Output that a client may be behind before it is dropped (default 1MiB)");
   sub.add_option("--max-connections", options.limits.max_connections, "Most open connections")
-      ->capture_default_str();
-  sub.add_option("--max-sequences-per-request", options.limits.max_sequences_per_request,
-                 "Most prompts times n of a request")
       ->capture_default_str();
   sub.add_option("--timeout-keep-alive", keep_alive_seconds, "Seconds between two requests")
       ->capture_default_str();
@@ -112,19 +90,7 @@ ServerOptions ServeCommand::checked(const EngineOptions& engine_options, LogLeve
   for (const std::string& key : o.api_keys) {
     if (key.empty()) fail_invalid("--api-key: an empty key");
   }
-  const auto& parsers = server::reasoning_parsers();
-  if (!o.reasoning_parser.empty() &&
-      std::find(parsers.begin(), parsers.end(), o.reasoning_parser) == parsers.end()) {
-    fail_invalid("--reasoning-parser {}: expected deepseek_r1, qwen3 or think", o.reasoning_parser);
-  }
-  if (!o.default_chat_template_kwargs.empty()) {
-    boost::system::error_code error;
-    const auto value = boost::json::parse(o.default_chat_template_kwargs, error);
-    if (error || !value.is_object()) {
-      fail_invalid("--default-chat-template-kwargs {}: expected a JSON object",
-                   o.default_chat_template_kwargs);
-    }
-  }
+  check_answer_flags(o);
   constexpr const char* kNameCharacters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
   if (o.metrics_prefix.empty() ||
@@ -168,6 +134,7 @@ int ServeCommand::run() const {
   const LogLevel threshold = engine.log_level();
   const ServerOptions server_options = checked(engine_options, threshold);
   const auto say = [&](const std::string& line) { log_line(threshold, "info", line); };
+  raise_file_limit();  // a socket a client
   server::Server server(server_options);
   server.handle_signals();
   say(fmt::format("listening on http{}://{}:{}", server_options.ssl_certfile.empty() ? "" : "s",

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <fmt/format.h>
 
-#include "base/error.h"
+#include "cli/output_file.h"
 
 namespace zipage::cli {
 namespace {
@@ -110,11 +109,7 @@ void add_numbers(const WorkloadNumbers& n,
 }
 
 void write_json(const std::string& path, const boost::json::object& report) {
-  const std::string text = boost::json::serialize(report) + "\n";
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  bool ok = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr) ok = std::fclose(file) == 0 && ok;
-  if (!ok) fail(StatusCode::kResourceExhausted, "--json: cannot write '{}'", path);
+  write_file("--json", path, boost::json::serialize(report) + "\n");
 }
 
 }  // namespace zipage::cli

@@ -53,7 +53,7 @@ class WorkloadRunner {
 void add_numbers(const WorkloadNumbers& numbers,
                  boost::json::object& report,
                  const WorkloadNumbers* profile = nullptr);
-// Writes the report; throws Error naming the file when it cannot.
+// Writes the report of --json; throws Error naming the file when it cannot.
 void write_json(const std::string& path, const boost::json::object& report);
 
 }  // namespace zipage::cli

@@ -327,9 +327,9 @@ size_t Compressor::device_bytes() const {
          s.job_uploader.device_bytes() + s.peak_uploader.device_bytes();
 }
 
-void Compressor::set_trace(KvTraceWriter* writer) {
-  if (writer != nullptr) ZIPAGE_CHECK(state_->trace != nullptr);
-  if (state_->trace != nullptr) state_->trace->set_writer(writer);
+void Compressor::set_trace(KvTraceSink* sink) {
+  if (sink != nullptr) ZIPAGE_CHECK(state_->trace != nullptr);
+  if (state_->trace != nullptr) state_->trace->set_sink(sink);
 }
 
 }  // namespace zipage

@@ -26,7 +26,7 @@
 
 namespace zipage {
 
-class KvTraceWriter;
+class KvTraceSink;
 
 struct CompressorLimits {
   int32_t block_size = 0;
@@ -90,8 +90,8 @@ class Compressor {
   void update_peaks(std::span<const PeakUpdate> updates, Stream& stream);
 
   // Records what each later compression keeps; null: stop. Waits for the stream in launch() while
-  // it is on. The writer must outlive its use here. Only with limits.trace.
-  void set_trace(KvTraceWriter* writer);
+  // it is on. The sink must outlive its use here. Only with limits.trace.
+  void set_trace(KvTraceSink* sink);
 
   size_t device_bytes() const;  // allocated; as memory() said
 

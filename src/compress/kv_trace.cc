@@ -1,6 +1,8 @@
 #include "compress/kv_trace.h"
 
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr char kMagic[] = "ZPKVTR1\n";
 constexpr size_t kMagicBytes = 8;
+constexpr size_t kPrefixBytes = 4;
 constexpr uint32_t kMostPayload = 1u << 30;
 constexpr uint64_t kMostInt = 0x7fffffff;
 
@@ -23,21 +26,45 @@ void put_varint(std::string& out, uint64_t value) {
 
 KvTraceWriter::KvTraceWriter(const std::string& path)
     : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
-  file_.write(kMagic, kMagicBytes);
-  flush();
+  if (!file_) {
+    fail(StatusCode::kUnavailable, "{}: the KV trace cannot be opened for writing: {}", path,
+         std::strerror(errno));
+  }
+  put(std::string(kMagic, kMagicBytes));
+}
+
+// Each record reaches the system at once: a process that is killed leaves whole ones behind.
+void KvTraceWriter::put(const std::string& bytes) {
+  errno = 0;
+  file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file_.flush();
+  if (file_) {
+    whole_bytes_ += bytes.size();
+    return;
+  }
+  const int reason = errno;
+  file_.close();
+  std::error_code ignored;
+  std::filesystem::resize_file(path_, whole_bytes_, ignored);
+  fail(StatusCode::kResourceExhausted, "{}: the KV trace cannot be written: {}", path_,
+       reason != 0 ? std::strerror(reason) : "the stream failed");
 }
 
 void KvTraceWriter::write(const KvTraceRecord& r) {
   const size_t entries = static_cast<size_t>(r.num_heads) * static_cast<size_t>(r.keep);
   ZIPAGE_CHECK_EQ(r.positions.size(), entries);
   ZIPAGE_CHECK_EQ(r.scores.size(), entries);
-  payload_.clear();
+  bytes_.assign(kPrefixBytes, '\0');
+  put_varint(bytes_, r.request_id);
+  put_varint(bytes_, static_cast<uint64_t>(r.index));
+  put_varint(bytes_, r.external_id.size());
+  bytes_ += r.external_id;
   for (const uint64_t number :
        {r.sequence, r.job_id, static_cast<uint64_t>(r.policy), static_cast<uint64_t>(r.layer),
         static_cast<uint64_t>(r.num_heads), static_cast<uint64_t>(r.length),
         static_cast<uint64_t>(r.keep), static_cast<uint64_t>(r.history),
         static_cast<uint64_t>(r.prompt_length), static_cast<uint64_t>(r.tokens)}) {
-    put_varint(payload_, number);
+    put_varint(bytes_, number);
   }
   size_t i = 0;
   for (int32_t head = 0; head < r.num_heads; ++head) {
@@ -45,26 +72,19 @@ void KvTraceWriter::write(const KvTraceRecord& r) {
     const size_t begin = i;
     for (; i < begin + static_cast<size_t>(r.keep); ++i) {
       ZIPAGE_CHECK_GT(r.positions[i], last);
-      put_varint(payload_, static_cast<uint64_t>(r.positions[i] - last));
+      put_varint(bytes_, static_cast<uint64_t>(r.positions[i] - last));
       last = r.positions[i];
     }
     for (size_t j = begin; j < i; ++j) {
       const uint16_t bits = f32_to_bf16(r.scores[j]);
-      payload_.push_back(static_cast<char>(bits & 0xff));
-      payload_.push_back(static_cast<char>(bits >> 8));
+      bytes_.push_back(static_cast<char>(bits & 0xff));
+      bytes_.push_back(static_cast<char>(bits >> 8));
     }
   }
-  const auto size = static_cast<uint32_t>(payload_.size());
-  const char prefix[4] = {static_cast<char>(size), static_cast<char>(size >> 8),
-                          static_cast<char>(size >> 16), static_cast<char>(size >> 24)};
-  file_.write(prefix, sizeof prefix);
-  file_.write(payload_.data(), static_cast<std::streamsize>(payload_.size()));
-  if (!file_) fail(StatusCode::kUnavailable, "{}: the KV trace cannot be written", path_);
-}
-
-void KvTraceWriter::flush() {
-  file_.flush();
-  if (!file_) fail(StatusCode::kUnavailable, "{}: the KV trace cannot be written", path_);
+  const auto size = static_cast<uint32_t>(bytes_.size() - kPrefixBytes);
+  for (size_t byte = 0; byte < kPrefixBytes; ++byte)
+    bytes_[byte] = static_cast<char>(size >> (8 * byte));
+  put(bytes_);
 }
 
 KvTraceReader::KvTraceReader(const std::string& path) : path_(path), file_(path, std::ios::binary) {
@@ -95,7 +115,7 @@ uint64_t KvTraceReader::varint(uint64_t most) {
 }
 
 bool KvTraceReader::next(KvTraceRecord& r) {
-  unsigned char prefix[4];
+  unsigned char prefix[kPrefixBytes];
   file_.read(reinterpret_cast<char*>(prefix), sizeof prefix);
   if (file_.gcount() == 0) return false;
   if (file_.gcount() != sizeof prefix) bad("the file ends inside a record");
@@ -113,6 +133,12 @@ bool KvTraceReader::next(KvTraceRecord& r) {
     if (static_cast<size_t>(file_.gcount()) != wanted) bad("the file ends inside a record");
   }
   at_ = 0;
+  r.request_id = varint(~uint64_t{0});
+  r.index = static_cast<int32_t>(varint(kMostInt));
+  const uint64_t id_bytes = varint(kMostInt);
+  if (id_bytes > payload_.size() - at_) bad("a request's id runs past its record");
+  r.external_id.assign(payload_, at_, id_bytes);
+  at_ += id_bytes;
   r.sequence = varint(~uint64_t{0});
   r.job_id = varint(~uint64_t{0});
   r.policy = static_cast<KvPolicy>(varint(static_cast<uint64_t>(KvPolicy::kRandom)));
@@ -129,7 +155,9 @@ bool KvTraceReader::next(KvTraceRecord& r) {
     int64_t position = -1;
     const size_t begin = i;
     for (; i < begin + static_cast<size_t>(r.keep); ++i) {
-      position += static_cast<int64_t>(varint(kMostInt));
+      const uint64_t difference = varint(kMostInt);
+      if (difference == 0) bad("positions do not ascend");
+      position += static_cast<int64_t>(difference);
       if (position > static_cast<int64_t>(kMostInt)) bad("a position is out of range");
       r.positions[i] = static_cast<int32_t>(position);
     }
@@ -141,7 +169,7 @@ bool KvTraceReader::next(KvTraceRecord& r) {
     }
   }
   if (at_ != payload_.size()) bad("the record holds more than it announces");
-  offset_ += 4 + static_cast<int64_t>(size);
+  offset_ += kPrefixBytes + static_cast<int64_t>(size);
   return true;
 }
 

@@ -1,51 +1,42 @@
-// What each compression kept, on record: a file that a table or a page can be drawn from.
-//
-// Format: the 8 bytes "ZPKVTR1\n", then records. A record is its payload's size (u32, little
-// endian) and the payload. Numbers in a payload are LEB128 varints: sequence, job_id, policy (as in
-// KvPolicy), layer, num_heads, length, keep, history, prompt_length, tokens; then for each KV head
-// `keep` positions, ascending, as differences (the first from -1, so that all are
-// >= 1), and `keep` scores as bfloat16, little endian (+inf: protected). About 3 bytes an entry.
+// Writes and reads what each compression kept. Format: docs/kv-trace.md.
 #pragma once
 
 #include <cstdint>
 #include <fstream>
 #include <string>
-#include <vector>
 
-#include "zipage/options.h"
+#include "zipage/kv_trace.h"
 
 namespace zipage {
 
-// One compression of one layer.
-struct KvTraceRecord {
-  uint64_t sequence = 0;
-  uint64_t job_id = 0;
-  KvPolicy policy = KvPolicy::kPeak;
-  int32_t layer = 0;
-  int32_t num_heads = 0;
-  int32_t length = 0;              // entries before
-  int32_t keep = 0;                // entries after
-  int32_t history = 0;             // entries that an earlier compression had kept; 0: the first
-  int32_t prompt_length = 0;       // tokens
-  int32_t tokens = 0;              // tokens of the sequence so far, evicted ones too
-  std::vector<int32_t> positions;  // [num_heads, keep] of the survivors
-  std::vector<float> scores;       // [num_heads, keep]
+// Takes the records of a Compressor.
+class KvTraceSink {
+ public:
+  virtual ~KvTraceSink() = default;
+  // Whether records are still wanted; asked before they are made.
+  virtual bool is_open() const { return true; }
+  // May change the record: the compressor knows the sequence, but not its request.
+  virtual void take(KvTraceRecord& record) = 0;
 };
 
-// Throws Error naming the file when it cannot be written.
-class KvTraceWriter {
+// Throws Error naming the file when it cannot be written. What was written before stays a whole
+// trace, as far as the file system lets it.
+class KvTraceWriter final : public KvTraceSink {
  public:
   explicit KvTraceWriter(const std::string& path);
   void write(const KvTraceRecord& record);
-  void flush();
+  void take(KvTraceRecord& record) override { write(record); }
 
  private:
+  void put(const std::string& bytes);
+
   const std::string path_;
   std::ofstream file_;
-  std::string payload_;
+  uintmax_t whole_bytes_ = 0;  // in the file up to the end of its last record
+  std::string bytes_;
 };
 
-// Throws Error (kNotFound, kDataLoss) naming the file and the byte where it is not as above.
+// Throws Error (kNotFound, kDataLoss) naming the file and the byte where it is not as documented.
 class KvTraceReader {
  public:
   explicit KvTraceReader(const std::string& path);

@@ -23,7 +23,7 @@ void TraceRecorder::record(std::span<const CompressJob* const> jobs,
                            const float* score,
                            const int32_t* kept,
                            Stream& stream) {
-  if (writer_ == nullptr) return;
+  if (sink_ == nullptr || !sink_->is_open()) return;
   const auto heads = static_cast<size_t>(kv_.num_kv_heads);
   const auto capacity = static_cast<size_t>(ops.capacity);
   const auto stride = static_cast<size_t>(ops.batch->max_keep);
@@ -61,7 +61,7 @@ void TraceRecorder::record(std::span<const CompressJob* const> jobs,
           record_.scores.push_back(score_row[kept_row[i]]);
         }
       }
-      writer_->write(record_);
+      sink_->take(record_);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Takes what a batch kept from the device to a KvTraceWriter. Waits for the stream: for looking,
+// Takes what a batch kept from the device to a KvTraceSink. Waits for the stream: for looking,
 // not for speed.
 #pragma once
 
@@ -18,7 +18,7 @@ class TraceRecorder {
   TraceRecorder(Backend& backend, const PagedKvView& kv, const ScratchPlan& plan);
   static size_t host_bytes(const ScratchPlan& plan, const CompressionModel& model);
 
-  void set_writer(KvTraceWriter* writer) { writer_ = writer; }
+  void set_sink(KvTraceSink* sink) { sink_ = sink; }
   // After compaction of the layers of `ops`. score and kept lie on the device; kept rows are
   // batch.max_keep long.
   void record(std::span<const CompressJob* const> jobs,
@@ -30,7 +30,7 @@ class TraceRecorder {
  private:
   Backend& backend_;
   const PagedKvView& kv_;
-  KvTraceWriter* writer_ = nullptr;
+  KvTraceSink* sink_ = nullptr;
   Buffer score_, kept_, positions_;  // host
   KvTraceRecord record_;
 };

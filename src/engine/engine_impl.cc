@@ -47,6 +47,10 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineOptions& options)
   if (options_.async_compression && parts_.compressor) {
     compression_stream_ = parts_.backend->create_stream(/*low_priority=*/true);
   }
+  if (parts_.compressor && parts_.kv_trace) {
+    kv_trace_ = std::make_unique<KvTraceLog>(*parts_.kv_trace, sequences_, parts_.log);
+    parts_.compressor->set_trace(kv_trace_.get());
+  }
   seats_.resize(static_cast<size_t>(options_.max_num_seqs), 0);
   results_.reserve(static_cast<size_t>(options_.max_num_seqs));
   pipelined_ = parts_.backend->info().kind != "cpu";
@@ -68,6 +72,7 @@ int32_t EngineImpl::max_new_tokens(const Request& request) const {
 
 SequenceSpec EngineImpl::spec_of(const RequestState& state,
                                  SequenceId id,
+                                 int32_t index,
                                  int32_t new_tokens) const {
   const Request& request = state.request;
   SequenceSpec spec;
@@ -77,6 +82,9 @@ SequenceSpec EngineImpl::spec_of(const RequestState& state,
   spec.kv_budget = request.sampling.kv_budget.value_or(parts_.info.compression.kv_budget);
   spec.kv_policy = request.sampling.kv_policy.value_or(parts_.info.compression.kv_policy);
   spec.priority = request.priority;
+  // Cached blocks have no hidden states to score. One of the n sequences scores the prompt for all.
+  spec.reads_prefix_cache = !request.sampling.skip_reading_prefix_cache &&
+                            !(request.sampling.prompt_logprobs && index == 0);
   if (!request.cache_salt.empty()) spec.hash_keys.push_back(request.cache_salt);
   return spec;
 }
@@ -100,32 +108,45 @@ Status EngineImpl::check(const Request& request) const {
   }
   if (Status status = request.sampling.validate(parts_.info.vocab_size); !status.ok())
     return status;
-  const size_t stops = request.sampling.min_tokens > 0 ? request.sampling.stop_token_ids.size() +
-                                                             parts_.generation.eos_token_ids.size()
-                                                       : 0;
-  const size_t biased =
-      request.sampling.logit_bias.size() + request.sampling.bad_words.size() + stops;
-  if (biased > static_cast<size_t>(parts_.max_bias)) {
-    return invalid(
-        fmt::format("logit_bias, bad_words and stop_token_ids: {} entries; at most {} fit with "
-                    "--max-num-seqs {}",
-                    biased, parts_.max_bias, options_.max_num_seqs));
-  }
-  if (!parts_.tokenizer && !request.sampling.bad_words.empty())
-    return invalid("bad_words: this engine has no tokenizer to find their tokens with");
   const int64_t logprobs = request.sampling.logprobs.value_or(0);
   if (logprobs > parts_.max_logprobs || logprobs < 0) {
     return invalid(fmt::format("logprobs: {} is not in [0, {}]", logprobs, parts_.max_logprobs));
   }
-  if (request.sampling.prompt_logprobs)
-    return Status(StatusCode::kUnimplemented, "prompt_logprobs: not supported");
+  const int64_t scores = request.sampling.prompt_logprobs.value_or(0);
+  if (scores > parts_.max_logprobs || scores < 0) {
+    return invalid(
+        fmt::format("prompt_logprobs: {} is not in [0, {}]", scores, parts_.max_logprobs));
+  }
+  if (Status status = check_sampler(request.sampling); !status.ok()) return status;
   RequestState probe;
   probe.request = request;
-  const SequenceSpec spec = spec_of(probe, 0, max_new_tokens(request));
+  const SequenceSpec spec = spec_of(probe, 0, 0, max_new_tokens(request));
   if (spec.kv_budget != kFullKv && parts_.compressor) {
     if (Status status = parts_.compressor->can_run(spec.kv_policy); !status.ok()) return status;
   }
   return parts_.scheduler->can_ever_run(spec);
+}
+
+// What the sampler of this engine has room for, and what it needs a tokenizer for.
+Status EngineImpl::check_sampler(const SamplingParams& params) const {
+  const auto invalid = [](std::string message) {
+    return Status(StatusCode::kInvalidArgument, std::move(message));
+  };
+  if (!parts_.tokenizer && !params.bad_words.empty())
+    return invalid("bad_words: the model has no tokenizer");
+  if (!parts_.tokenizer && !params.stop.empty()) return invalid("stop: the model has no tokenizer");
+  // Each of these may forbid or move tokens of one step.
+  const size_t stops = params.min_tokens > 0
+                           ? params.stop_token_ids.size() + parts_.generation.eos_token_ids.size()
+                           : 0;
+  const size_t biases = params.logit_bias.size() + params.bad_words.size() + stops;
+  if (biases > static_cast<size_t>(parts_.max_bias)) {
+    return invalid(
+        fmt::format("logit_bias: {} tokens, with bad_words and the stop_token_ids that min_tokens "
+                    "holds back; at most {}",
+                    biases, parts_.max_bias));
+  }
+  return Status();
 }
 
 Result<RequestId> EngineImpl::submit(Request request, OutputCallback callback) {
@@ -222,7 +243,15 @@ void EngineImpl::admit(std::unique_ptr<RequestState> state) {
     }
     sequence->sampler = std::make_unique<SamplerState>(params, std::move(context));
     if (!params.bad_words.empty()) ++num_host_bound_;
-    parts_.scheduler->add(spec_of(request, id, sequence->max_new_tokens));
+    SequenceSpec spec = spec_of(request, id, i, sequence->max_new_tokens);
+    if (params.prompt_logprobs && i == 0) {
+      auto scores = std::make_unique<PromptScores>();
+      scores->num_alternatives = *params.prompt_logprobs;
+      scores->values.reserve(static_cast<size_t>(sequence->num_prompt_tokens - 1) *
+                             (static_cast<size_t>(scores->num_alternatives) + 1));
+      sequence->scores = std::move(scores);
+    }
+    parts_.scheduler->add(std::move(spec));
     sequences_.emplace(id, std::move(sequence));
   }
 }
@@ -271,7 +300,7 @@ bool EngineImpl::run_step() {
   if (plan.empty()) return step_without_rows(plan);
   totals_.schedule_seconds += seconds_since(start);
   LaunchedStep launched = std::move(spare_);
-  launched.sampled.clear();
+  launched.clear();
   try {
     give_seats(plan);
     launched.ticket = parts_.runner->launch(plan, sequences_);
@@ -311,6 +340,10 @@ void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
     EngineSequence& sequence = *sequences_.at(row.sequence);
     if (sequence.queue_seconds < 0)
       sequence.queue_seconds = seconds_since(sequence.request->submitted);
+    if (const ScoredRange range = scored_range(row, sequence); range.count > 0) {
+      launched.scored.push_back({row.sequence, range.count});
+      sequence.scores->num_launched = range.first + range.count;
+    }
     if (!row.samples) continue;
     sequence.num_cached_tokens = parts_.scheduler->cached_tokens(row.sequence);
     const auto sample = static_cast<int32_t>(launched.sampled.size());
@@ -326,7 +359,7 @@ void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
 // first.
 bool EngineImpl::step_without_rows(const StepPlan& plan) {
   std::vector<CompressJob> jobs = parts_.scheduler->commit(plan, {});
-  if (!pending_.sampled.empty()) {
+  if (!pending_.empty()) {
     deliver_pending();
     if (!jobs.empty()) launch_compressions(std::move(jobs));
     publish_stats();
@@ -348,13 +381,22 @@ bool EngineImpl::step_without_rows(const StepPlan& plan) {
 // here when its step was committed without knowing it, and with the commit otherwise. One that was
 // aborted meanwhile is gone.
 void EngineImpl::deliver(const LaunchedStep& step) {
-  if (step.sampled.empty()) return;
+  if (step.empty()) return;
   StepSamples samples;
   try {
     samples = parts_.runner->collect(step.ticket);
   } catch (...) {
     fail_all(current_exception_status());
     return;
+  }
+  size_t score = 0;
+  for (const LaunchedStep::Scored& scored : step.scored) {
+    const auto found = sequences_.find(scored.sequence);
+    if (found != sequences_.end()) {
+      const StepSamples scores = parts_.runner->prompt_scores(step.ticket);
+      keep_scores(*found->second, scores, score, scored.count);
+    }
+    score += static_cast<size_t>(scored.count);
   }
   for (size_t i = 0; i < step.sampled.size(); ++i) {
     const auto found = sequences_.find(step.sampled[i].sequence);
@@ -375,7 +417,7 @@ void EngineImpl::deliver(const LaunchedStep& step) {
 
 void EngineImpl::deliver_pending() {
   deliver(pending_);
-  pending_.sampled.clear();
+  pending_.clear();
 }
 
 void EngineImpl::end_sequence(SequenceId id) {

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "engine/engine_setup.h"
+#include "engine/kv_trace_log.h"
 #include "engine/sequence.h"
 
 namespace zipage {
@@ -57,12 +58,27 @@ class EngineImpl : public Engine {
       SequenceId sequence;
       size_t row;  // of the plan
     };
+    struct Scored {
+      SequenceId sequence;
+      int32_t count;  // prompt tokens
+    };
     int ticket = 0;
     std::vector<Sampled> sampled;
+    std::vector<Scored> scored;
+    bool empty() const { return sampled.empty() && scored.empty(); }
+    void clear() {
+      sampled.clear();
+      scored.clear();
+    }
   };
 
   Status check(const Request& request) const;
-  SequenceSpec spec_of(const RequestState& state, SequenceId id, int32_t max_new_tokens) const;
+  Status check_sampler(const SamplingParams& params) const;
+  // Of the index-th sequence of the request.
+  SequenceSpec spec_of(const RequestState& state,
+                       SequenceId id,
+                       int32_t index,
+                       int32_t max_new_tokens) const;
   int32_t max_new_tokens(const Request& request) const;
 
   // Parts of a step, on the thread that runs steps.
@@ -93,6 +109,7 @@ class EngineImpl : public Engine {
 
   // Step thread only.
   SequenceTable sequences_;
+  std::unique_ptr<KvTraceLog> kv_trace_;  // null: not asked for
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::vector<SequenceId> seats_;  // owner of each seat; 0: free
   std::vector<RowResult> results_;

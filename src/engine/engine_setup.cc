@@ -81,6 +81,8 @@ class Setup {
       constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
       if (sink) sink(kNames[static_cast<int>(level)], std::string(line));
     });
+    if (!options_.kv_trace.empty())
+      parts_.kv_trace = std::make_unique<KvTraceWriter>(options_.kv_trace);
     read_model_files();
     make_backend();
     resolve_lengths();
@@ -323,7 +325,8 @@ void Setup::make_cache() {
                                     .max_blocks_per_seq = max_blocks_per_seq_,
                                     .max_model_len = longest_in_pool,
                                     .max_launch_jobs = o.max_num_seqs,
-                                    .max_batch_jobs = backend.info().kind == "cpu" ? 1 : 8};
+                                    .max_batch_jobs = backend.info().kind == "cpu" ? 1 : 8,
+                                    .trace = parts_.kv_trace != nullptr};
   const size_t scratch =
       compression_.capped()
           ? Compressor::memory(backend, model, compression_, compressor).device_bytes
@@ -354,6 +357,9 @@ void Setup::make_cache() {
   if (compression_.capped()) {
     parts_.compressor = std::make_unique<Compressor>(backend, parts_.cache->view(), model,
                                                      o.compression, compressor);
+  } else if (parts_.kv_trace) {
+    parts_.log.warning("--kv-trace: with --kv-budget full nothing is compressed; {} stays empty",
+                       o.kv_trace);
   }
   parts_.runner = std::make_unique<ModelRunner>(backend, *parts_.decoder, *parts_.cache,
                                                 parts_.compressor.get(), c.vocab_size, runner);

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "compress/compressor.h"
+#include "compress/kv_trace.h"
 #include "engine/model_runner.h"
 #include "kvcache/kv_cache.h"
 #include "model/config.h"
@@ -24,6 +25,7 @@ struct EngineParts {
   EngineInfo info;
   ModelConfig config;
   GenerationConfig generation;
+  std::unique_ptr<KvTraceWriter> kv_trace;  // null: not asked for
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Decoder> decoder;

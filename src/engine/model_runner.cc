@@ -9,26 +9,21 @@
 namespace zipage {
 namespace {
 
-// Offsets of the sample arrays in one block of memory.
-struct SampleLayout {
-  int64_t tokens, logprobs, ranks, top_ids, top_logprobs, total;
-  SampleLayout(int64_t rows, int64_t alternatives) {
-    tokens = 0;
-    logprobs = tokens + rows;
-    ranks = logprobs + rows;
-    top_ids = ranks + rows;
-    top_logprobs = top_ids + rows * alternatives;
-    total = (top_logprobs + rows * alternatives) * 4;
-  }
-};
+ScorerLimits scorer_limits(const RunnerLimits& limits, int32_t vocab) {
+  return {.max_tokens = limits.batch.max_tokens,
+          .max_logits = limits.batch.max_logits,
+          .max_logprobs = limits.max_logprobs,
+          .vocab = vocab};
+}
 
 }  // namespace
 
 size_t ModelRunner::bytes(const RunnerLimits& limits, int32_t vocab) {
   const size_t seat_words = static_cast<size_t>(vocab) + (static_cast<size_t>(vocab) + 31) / 32;
   return BatchBuilder::upload_bytes(limits.batch) +
-         static_cast<size_t>(SampleLayout(limits.batch.max_logits, limits.max_logprobs).total) +
-         limits.sample_workspace_bytes +
+         static_cast<size_t>(
+             SampleLayout(limits.batch.max_logits, limits.max_logprobs).total_bytes) +
+         limits.sample_workspace_bytes + PromptScorer::bytes(scorer_limits(limits, vocab)) +
          static_cast<size_t>(limits.batch.max_rows) * seat_words * sizeof(uint32_t);
 }
 
@@ -45,9 +40,10 @@ ModelRunner::ModelRunner(Backend& backend,
       vocab_(vocab),
       limits_(limits),
       stream_(backend.create_stream(false)),
-      builder_(backend, limits.batch) {
+      builder_(backend, limits.batch),
+      scorer_(backend, decoder, scorer_limits(limits, vocab)) {
   const auto sample_bytes =
-      static_cast<size_t>(SampleLayout(limits.batch.max_logits, limits.max_logprobs).total);
+      static_cast<size_t>(SampleLayout(limits.batch.max_logits, limits.max_logprobs).total_bytes);
   device_samples_ = backend.allocate(sample_bytes, MemorySpace::kDevice);
   for (Returned& step : returned_) {
     step.host = backend.allocate(sample_bytes, MemorySpace::kHost);
@@ -151,6 +147,9 @@ int ModelRunner::launch(const StepPlan& plan, const SequenceTable& sequences) {
     }
     update_peaks(plan);
     if (step.num_samples > 0) sample(step);
+    const int32_t num_scored =
+        scorer_.run(ticket, plan, sequences, sample_workspace_.data(), *stream_);
+    ZIPAGE_CHECK(captured == nullptr || num_scored == 0);  // its hidden states may lie elsewhere
     if (profiling_) take_profile(step);
   }
   step.done->record(*stream_);
@@ -216,7 +215,7 @@ void ModelRunner::sample(Returned& step) {
                   *stream_);
   if (profiling_) sample_end_->record(*stream_);
   // Without log-probabilities only the tokens come back.
-  const size_t bytes = logprobs ? static_cast<size_t>(layout.total)
+  const size_t bytes = logprobs ? static_cast<size_t>(layout.total_bytes)
                                 : sizeof(int32_t) * static_cast<size_t>(step.num_samples);
   backend_.copy(step.host.data(), device_samples_.data(), bytes, *stream_);
   if (!profiling_) {
@@ -249,19 +248,13 @@ StepSamples ModelRunner::collect(int ticket) {
   const Returned& step = returned_[static_cast<size_t>(ticket)];
   step.done->wait();
   const SampleLayout layout(limits_.batch.max_logits, limits_.max_logprobs);
-  const auto rows = static_cast<size_t>(step.num_samples);
-  const auto* words = step.host.as<int32_t>();
-  const auto* floats = step.host.as<float>();
-  StepSamples samples;
-  samples.tokens = {words + layout.tokens, rows};
-  if (step.max_logprobs < 0) return samples;
-  const auto alternatives = static_cast<size_t>(step.max_logprobs);
-  samples.max_logprobs = step.max_logprobs;
-  samples.logprobs = {floats + layout.logprobs, rows};
-  samples.ranks = {words + layout.ranks, rows};
-  samples.top_ids = {words + layout.top_ids, rows * alternatives};
-  samples.top_logprobs = {floats + layout.top_logprobs, rows * alternatives};
-  return samples;
+  StepSamples samples =
+      layout.view(step.host, static_cast<size_t>(step.num_samples), std::max(0, step.max_logprobs));
+  // Without log-probabilities only the tokens came back.
+  if (step.max_logprobs >= 0) return samples;
+  StepSamples only_tokens;
+  only_tokens.tokens = samples.tokens;
+  return only_tokens;
 }
 
 }  // namespace zipage

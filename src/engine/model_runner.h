@@ -4,27 +4,17 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "compress/compressor.h"
 #include "engine/batch_builder.h"
+#include "engine/prompt_scorer.h"
+#include "engine/sample_layout.h"
 #include "kvcache/kv_cache.h"
 #include "model/decoder.h"
 
 namespace zipage {
-
-// What the sampler drew, in the order of the plan's sampling rows. Valid until the launch() after
-// the next.
-struct StepSamples {
-  std::span<const int32_t> tokens;
-  std::span<const float> logprobs;      // of the sampled tokens
-  std::span<const int32_t> ranks;       // 1: the most likely
-  std::span<const int32_t> top_ids;     // [num_samples, max_logprobs], best first
-  std::span<const float> top_logprobs;  // the same
-  int32_t max_logprobs = 0;
-};
 
 struct RunnerLimits {
   BatchLimits batch;
@@ -53,13 +43,16 @@ class ModelRunner {
   // launched before this one is collected: a token id of -1 - i then means sample i of the step
   // before. Returns the ticket for collect().
   int launch(const StepPlan& plan, const SequenceTable& sequences);
-  // Waits for that step and returns its samples.
+  // Waits for that step and returns its samples, in the order of the plan's sampling rows. Valid
+  // until the launch() after the next.
   StepSamples collect(int ticket);
+  // The same of the prompt tokens that the step scored; after collect().
+  StepSamples prompt_scores(int ticket) const { return scorer_.scores(ticket); }
 
   Stream& stream() { return *stream_; }
   // While on, steps run op by op, one at a time, and the device's time of their parts is added up.
   void set_profiling(bool on);
-  double sample_seconds() const { return sample_seconds_; }
+  double sample_seconds() const { return sample_seconds_ + scorer_.sample_seconds(); }
   static size_t bytes(const RunnerLimits& limits, int32_t vocab);
 
  private:
@@ -89,6 +82,7 @@ class ModelRunner {
   const RunnerLimits limits_;
   std::unique_ptr<Stream> stream_;
   BatchBuilder builder_;
+  PromptScorer scorer_;
   std::vector<CapturedDecode> graphs_;  // by rising num_rows
   Buffer device_samples_;               // tokens, logprobs, ranks, top ids, top logprobs
   std::array<Returned, 2> returned_;

@@ -1,17 +1,38 @@
 #include "engine/output_builder.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "base/check.h"
 
 namespace zipage {
 namespace {
 
-void add_logprobs(const StepSamples& samples, size_t index, int32_t wanted, RequestOutput& output) {
-  std::vector<TokenLogprob>& list = output.new_logprobs.emplace_back();
+// The token itself, then the best of its place.
+void append_logprobs(const StepSamples& samples,
+                     size_t index,
+                     int32_t wanted,
+                     std::vector<TokenLogprob>& list) {
   list.push_back({samples.tokens[index], samples.logprobs[index], samples.ranks[index]});
   const auto stride = static_cast<size_t>(samples.max_logprobs);
   for (int32_t i = 0; i < std::min(wanted, samples.max_logprobs); ++i) {
     const size_t at = index * stride + static_cast<size_t>(i);
     list.push_back({samples.top_ids[at], samples.top_logprobs[at], i + 1});
+  }
+}
+
+// With the first output token: all that was kept of the prompt. The first token has nothing before
+// it.
+void move_scores(EngineSequence& sequence, RequestOutput& output) {
+  const std::unique_ptr<PromptScores> scores = std::move(sequence.scores);
+  const auto width = static_cast<size_t>(scores->num_alternatives) + 1;
+  ZIPAGE_CHECK_EQ(scores->values.size(),
+                  width * (static_cast<size_t>(sequence.num_prompt_tokens) - 1));
+  output.prompt_logprobs.emplace_back();
+  for (auto at = scores->values.begin(); at != scores->values.end();) {
+    const auto end = at + static_cast<std::ptrdiff_t>(width);
+    output.prompt_logprobs.emplace_back(at, end);
+    at = end;
   }
 }
 
@@ -39,6 +60,12 @@ void end_text(EngineSequence& sequence, RequestOutput& output) {
 
 }  // namespace
 
+void keep_scores(EngineSequence& sequence, const StepSamples& scores, size_t index, int32_t count) {
+  PromptScores& kept = *sequence.scores;
+  for (size_t i = index; i < index + static_cast<size_t>(count); ++i)
+    append_logprobs(scores, i, kept.num_alternatives, kept.values);
+}
+
 void begin_output(const EngineSequence& sequence, RequestOutput& output) {
   output.request_id = sequence.request->id;
   output.index = sequence.index;
@@ -64,7 +91,9 @@ void deliver_sample(EngineSequence& sequence,
   sequence.tokens[static_cast<size_t>(sequence.num_prompt_tokens + sequence.num_delivered)] = token;
   const int32_t count = ++sequence.num_delivered;
   output.new_token_ids.push_back(token);
-  if (params.logprobs) add_logprobs(samples, index, *params.logprobs, output);
+  if (params.logprobs)
+    append_logprobs(samples, index, *params.logprobs, output.new_logprobs.emplace_back());
+  if (sequence.scores) move_scores(sequence, output);
 
   if (sequence.sampler->is_stop(token, count)) {
     output.finish_reason = FinishReason::kStop;

@@ -14,6 +14,9 @@ void deliver_sample(EngineSequence& sequence,
                     size_t index,
                     RequestOutput& output);
 
+// Appends `count` scores from `index` on to the sequence's prompt_logprobs.
+void keep_scores(EngineSequence& sequence, const StepSamples& scores, size_t index, int32_t count);
+
 // Empties `output` and writes the sequence's identity: for ends without a token.
 void begin_output(const EngineSequence& sequence, RequestOutput& output);
 

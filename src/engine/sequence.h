@@ -24,6 +24,14 @@ struct RequestState {
   int32_t live_sequences = 0;
 };
 
+// Log-probabilities of a prompt's tokens, as far as they are known.
+struct PromptScores {
+  int32_t num_alternatives = 0;
+  int32_t num_launched = 0;  // leading prompt tokens whose logits were computed, or are under way
+  // For each token from the second one on: itself, then the best; reserved to its largest size.
+  std::vector<TokenLogprob> values;
+};
+
 // Thread: the engine's.
 struct EngineSequence {
   SequenceId id = 0;
@@ -42,6 +50,7 @@ struct EngineSequence {
   std::unique_ptr<IncrementalDecoder> decoder;  // null: no detokenisation
   std::unique_ptr<StopMatcher> stops;           // null: no stop strings
   std::unique_ptr<SamplerState> sampler;
+  std::unique_ptr<PromptScores> scores;  // null: not wanted, or delivered
 
   // Output tokens sampled so far, delivered or not.
   int32_t num_sampled() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }

@@ -247,28 +247,28 @@ void Decoder::forward(const StepBatch& batch,
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     layer_forward(layers_[static_cast<size_t>(i)], i, batch, kv, stream);
   }
-  // Only the tokens whose logits are wanted go on: unless that is all of them, their hidden states
-  // and residuals move to the front.
-  if (batch.num_logits == 0) return;
+  compute_logits(batch.logits_tokens, batch.num_logits, stream);
+}
+
+// Only the tokens whose logits are wanted go on: their hidden states and residuals are gathered in
+// buffers of the layers, and the batch's own stay as they are.
+void Decoder::compute_logits(const int32_t* tokens, int32_t num_tokens, Stream& stream) {
+  if (num_tokens == 0) return;
   Clock clock(*this, stream);
   const auto gather = [&](const Buffer& from, const Buffer& to) {
     backend_.gather_rows({.dtype = dtype_,
                           .x = from.data(),
-                          .rows = batch.logits_tokens,
-                          .num_rows = batch.num_logits,
-                          .hidden = hidden,
+                          .rows = tokens,
+                          .num_rows = num_tokens,
+                          .hidden = config_.hidden_size,
                           .out = to.data()},
                          stream);
   };
-  const bool all = batch.num_logits == batch.num_tokens;
-  if (!all) {
-    gather(hidden_, inner_);
-    gather(residual_, attention_);
-  }
-  norm(all ? hidden_.data() : inner_.data(), all ? residual_.data() : attention_.data(),
-       final_norm_, batch.num_logits, inner_.data(), stream);
+  gather(hidden_, inner_);
+  gather(residual_, attention_);
+  norm(inner_.data(), attention_.data(), final_norm_, num_tokens, inner_.data(), stream);
   clock.mark(times_.other_seconds);
-  linear(lm_head_ ? *lm_head_ : *embedding_, inner_.data(), batch.num_logits, logits(), DType::kF32,
+  linear(lm_head_ ? *lm_head_ : *embedding_, inner_.data(), num_tokens, logits(), DType::kF32,
          stream);
   clock.mark(times_.linear_seconds);
 }

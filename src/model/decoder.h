@@ -42,12 +42,15 @@ class Decoder {
           const Progress& progress);
 
   // Computes the batch, writes its keys, values and kept queries to `kv`, and the logits of
-  // batch.logits_tokens (ascending) to logits() [num_logits, vocab] f32. previous_tokens: see
-  // EmbedArgs.
+  // batch.logits_tokens to logits() [num_logits, vocab] f32. previous_tokens: see EmbedArgs.
   void forward(const StepBatch& batch,
                const PagedKvView& kv,
                const int32_t* previous_tokens,
                Stream& stream);
+
+  // Writes to logits() those of other tokens of the last forward()'s batch instead: tokens
+  // [num_tokens], at most max_logits, on the device. Before the next forward().
+  void compute_logits(const int32_t* tokens, int32_t num_tokens, Stream& stream);
 
   float* logits() const { return logits_.as<float>(); }
   const float* rope_cos_sin() const { return rope_.as<float>(); }

@@ -86,6 +86,8 @@ std::optional<Status> wrong_text(const SamplingParams& p) {
   }
   if (!p.stop.empty() && !p.detokenize)
     return wrong("stop", fmt::format("'{}'", p.stop[0]), "detokenize on with stop strings");
+  if (!p.spaces_between_special_tokens)
+    return wrong("spaces_between_special_tokens", "false", "true");
   for (const std::string& word : p.bad_words) {
     if (word.empty()) return wrong("bad_words", "''", "words that are not empty");
   }

@@ -73,7 +73,7 @@ bool SchedulerImpl::admit(Sequence& s) {
     s.lost = 0;
     if (!s.was_admitted) {
       s.cached_tokens = s.computed;
-      counters_.prefix_queries += s.rules.prompt_length;
+      if (s.spec.reads_prefix_cache) counters_.prefix_queries += s.rules.prompt_length;
       counters_.prefix_hits += s.computed;
     }
   }

@@ -16,6 +16,7 @@ PrefixIndex::Key key_of(const Sequence& s, int32_t block, PrefixIndex::Handle pa
 }  // namespace
 
 void SchedulerImpl::find_prefix(const Sequence& s) {
+  if (!s.spec.reads_prefix_cache) return;
   // What is computed whatever the cache holds: the queries a policy reads, and something to sample
   // from.
   const int32_t kept_back =

@@ -56,6 +56,8 @@ struct SequenceSpec {
   KvPolicy kv_policy = KvPolicy::kPeak;
   int32_t priority = 0;                // smaller first; then arrival
   std::vector<std::string> hash_keys;  // salt, later a LoRA id
+  bool reads_prefix_cache = true;      // false: every prompt token is computed; its blocks are
+                                       // published all the same
 };
 
 // What became of one row.

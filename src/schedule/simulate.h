@@ -58,8 +58,8 @@ struct SimulationResult {
   double seconds = 0;           // of the simulation
 };
 
-// Rows {"prompt_tokens", "output_tokens", "age"} (age may be left out). Throws Error naming file
-// and line.
+// Rows {"prompt_tokens", "output_tokens", "age"} (age may be left out; less than output_tokens), of
+// `zipage bench throughput` too. Throws Error naming file and line.
 std::vector<TraceRequest> read_trace(const std::string& path);
 
 // Compression is synchronous: one step of the others. Throws Error when a request can never fit.

@@ -1,4 +1,5 @@
 #include <boost/json.hpp>
+#include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
@@ -25,6 +26,8 @@ int32_t count_of(const boost::json::object& row,
 }  // namespace
 
 std::vector<TraceRequest> read_trace(const std::string& path) {
+  if (std::filesystem::is_directory(path))
+    fail_invalid("{}: a folder; expected a file of JSON lines", path);
   std::ifstream file(path);
   if (!file) fail(StatusCode::kNotFound, "{}: cannot be opened", path);
   std::vector<TraceRequest> trace;
@@ -46,7 +49,7 @@ std::vector<TraceRequest> read_trace(const std::string& path) {
     }
     trace.push_back(request);
   }
-  if (trace.empty()) fail_invalid("{}: no requests", path);
+  if (trace.empty()) fail_invalid("{}: no requests in the trace", path);
   return trace;
 }
 

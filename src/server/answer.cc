@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fmt/format.h>
 
 namespace zipage::server {
 namespace {
@@ -35,6 +36,7 @@ json::value stop_reason_json(const ChoiceView& choice) {
   return id;
 }
 
+// Both names: vLLM's and the older one.
 void add_reasoning(const ChoiceView& choice, json::object& message) {
   if (!choice.request.include_reasoning || choice.piece.reasoning.empty()) return;
   message["reasoning"] = choice.piece.reasoning;
@@ -53,6 +55,8 @@ json::object chat_message(const ChoiceView& choice) {
   const bool only_thought = choice.piece.text.empty() && !choice.piece.reasoning.empty();
   message["content"] = only_thought ? json::value(nullptr) : json::value(choice.piece.text);
   message["refusal"] = nullptr;
+  message["tool_calls"] = json::array{};
+  if (choice.request.include_reasoning) message["reasoning"] = nullptr;
   add_reasoning(choice, message);
   return message;
 }
@@ -72,20 +76,34 @@ json::object choice_json(const ChoiceView& choice, bool delta) {
     out["text"] = choice.piece.text;
   }
   out["logprobs"] = nullptr;
-  if (request.with_logprobs && !choice.piece.logprobs.empty()) {
+  const bool some = !choice.piece.logprobs.empty() || !choice.echoed_logprobs.empty();
+  if (request.with_logprobs && some)
     out["logprobs"] = request.chat ? chat_logprobs(choice) : completion_logprobs(choice);
-  } else if (request.with_logprobs && !choice.prompt_logprobs.empty() && request.echo) {
-    out["logprobs"] = completion_logprobs(choice);
-  }
   out["finish_reason"] = finish_reason_json(choice.finish_reason);
   out["stop_reason"] = stop_reason_json(choice);
   if (request.return_token_ids) {
     out["token_ids"] = json::value_from(choice.piece.token_ids);
     if (!request.chat && !delta) out["prompt_token_ids"] = json::value_from(choice.prompt.tokens);
   }
-  if (!request.chat && !delta && request.sampling.prompt_logprobs)
-    out["prompt_logprobs"] = prompt_logprobs_json(choice);
   return out;
+}
+
+std::string delta_text(const ChoiceView& choice) {
+  const GenerationRequest& request = choice.request;
+  const bool plain = !request.with_logprobs && !request.return_token_ids &&
+                     choice.finish_reason == FinishReason::kNone && choice.stop_reason.empty() &&
+                     choice.piece.reasoning.empty();
+  if (!plain) return json::serialize(choice_json(choice, true));
+  const std::string text = json::serialize(json::string_view(choice.piece.text));
+  if (!request.chat) {
+    return fmt::format(
+        R"({{"index":{},"text":{},"logprobs":null,"finish_reason":null,"stop_reason":null}})",
+        choice.index, text);
+  }
+  return fmt::format(
+      R"({{"index":{},"delta":{{{}{}}},"logprobs":null,"finish_reason":null,"stop_reason":null}})",
+      choice.index,
+      choice.piece.text.empty() ? "" : "\"content\":", choice.piece.text.empty() ? "" : text);
 }
 
 json::object usage_json(const Usage& usage) {

@@ -4,11 +4,13 @@
 #include <boost/json.hpp>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "zipage/engine.h"
 
 #include "server/generation_request.h"
+#include "server/text_offsets.h"
 
 namespace zipage::server {
 
@@ -33,11 +35,16 @@ struct ChoiceView {
   const Piece& piece;
   FinishReason finish_reason = FinishReason::kNone;
   const std::string& stop_reason;
-  int64_t text_offset = 0;  // of the piece in the choice's text, in bytes
-  const std::vector<std::vector<TokenLogprob>>& prompt_logprobs;  // empty: none
+  TextOffsets& offsets;  // of the choice's tokens so far
+  // With echo and logprobs, in a choice's first view: of the prompt, whose text is `echo`.
+  std::string_view echo;
+  const std::vector<std::vector<TokenLogprob>>& echoed_logprobs;  // empty: none
 };
 
 boost::json::object choice_json(const ChoiceView& choice, bool delta);
+// choice_json() of a delta as text, made without the object where that is possible: a stream has
+// one a token.
+std::string delta_text(const ChoiceView& choice);
 boost::json::object usage_json(const Usage& usage);
 // id, object, created, model, system_fingerprint: the same in every chunk.
 boost::json::object answer_head(const GenerationRequest& request,
@@ -47,9 +54,10 @@ boost::json::object answer_head(const GenerationRequest& request,
 // The two shapes of log-probabilities.
 boost::json::object chat_logprobs(const ChoiceView& choice);
 boost::json::object completion_logprobs(const ChoiceView& choice);
-boost::json::value prompt_logprobs_json(const ChoiceView& choice);
-
-// A token's bytes as text; broken UTF-8 becomes U+FFFD.
-std::string lossy_text(const std::string& bytes);
+// vLLM's: null, then an object of token ids for each token; the token itself and `most` of the
+// best.
+boost::json::value prompt_logprobs_json(const std::vector<std::vector<TokenLogprob>>& lists,
+                                        int32_t most,
+                                        const Tokenizer& tokenizer);
 
 }  // namespace zipage::server

@@ -1,5 +1,6 @@
 #include "server/api_error.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "server/answer.h"
@@ -31,11 +32,16 @@ std::string error_json(int status, const std::string& message, const std::string
   return boost::json::serialize(boost::json::object{{"error", std::move(error)}});
 }
 
-HttpResponse error_response(int status, const std::string& message, const std::string& param) {
+HttpResponse error_response(int status,
+                            const std::string& message,
+                            const std::string& param,
+                            int64_t retry_after) {
   HttpResponse response;
   response.status = status;
   response.body = error_json(status, message, param);
-  if (status == 429 || status == 503) response.headers.push_back({"Retry-After", "1"});
+  if (status == 429 || status == 503) {
+    response.headers.push_back({"Retry-After", std::to_string(std::max<int64_t>(retry_after, 1))});
+  }
   if (status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
   return response;
 }

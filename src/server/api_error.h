@@ -1,6 +1,7 @@
 // Errors as the OpenAI API words them: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
+#include <cstdint>
 #include <fmt/format.h>
 #include <stdexcept>
 #include <string>
@@ -15,14 +16,19 @@ namespace zipage::server {
 class ApiError : public std::runtime_error {
  public:
   // `param`: the field at fault; empty for none.
-  ApiError(int status, std::string param, const std::string& message)
-      : std::runtime_error(message), status_(status), param_(std::move(param)) {}
+  ApiError(int status, std::string param, const std::string& message, int64_t retry_after = 0)
+      : std::runtime_error(message),
+        status_(status),
+        param_(std::move(param)),
+        retry_after_(retry_after) {}
   int status() const { return status_; }
   const std::string& param() const { return param_; }
+  int64_t retry_after() const { return retry_after_; }  // seconds; 0: not known
 
  private:
   int status_;
   std::string param_;
+  int64_t retry_after_;
 };
 
 template <typename... Args>
@@ -35,7 +41,11 @@ template <typename... Args>
 // "429" -> "RateLimitError" and so on.
 const char* error_type(int status);
 
-HttpResponse error_response(int status, const std::string& message, const std::string& param = {});
+// 429 and 503 say when to ask again: after `retry_after` seconds, 0: after one.
+HttpResponse error_response(int status,
+                            const std::string& message,
+                            const std::string& param = {},
+                            int64_t retry_after = 0);
 // The "error" object alone, for an event of a stream.
 std::string error_json(int status, const std::string& message, const std::string& param = {});
 

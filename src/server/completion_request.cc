@@ -1,4 +1,6 @@
 // The body of /v1/completions.
+#include <algorithm>
+
 #include "server/api_error.h"
 #include "server/generation_request.h"
 
@@ -60,8 +62,7 @@ GenerationRequest parse_completion(const boost::json::object& body,
     p.logprobs = static_cast<int32_t>(*k);
     request.with_logprobs = true;
     // lm-eval's loglikelihood: the prompt's own log-probabilities in front.
-    if (request.echo) p.prompt_logprobs = p.logprobs;
-    if (request.echo && request.stream) fail_field("echo", "with logprobs: not with stream");
+    if (request.echo) p.prompt_logprobs = std::max(p.prompt_logprobs.value_or(0), *p.logprobs);
   }
   const auto best_of = f.integer("best_of", 1, 1 << 20);
   f.only("best_of", !best_of || *best_of == p.n, "the value of n");

@@ -48,7 +48,10 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
       : stream_(std::move(stream)),
         service_(service),
         limits_(service.options().limits),
-        signal_(stream_.get_executor(), Clock::time_point::max()) {}
+        signal_(stream_.get_executor(), Clock::time_point::max()) {
+    boost::system::error_code ignored;
+    if constexpr (!kTls) stream_.non_blocking(true, ignored);
+  }
 
   // Until the connection is closed.
   Awaitable<void> serve();
@@ -154,6 +157,12 @@ template <class Stream>
 auto Connection<Stream>::write_all(std::string_view bytes) -> Awaitable<bool> {
   constexpr size_t kMost = 256 << 10;  // progress is noticed after so many at the latest
   const auto before = deadline_;
+  if constexpr (!kTls) {
+    // Mostly the socket has room: then nobody needs to be woken for it later.
+    boost::system::error_code error;
+    bytes.remove_prefix(stream_.write_some(boost::asio::buffer(bytes.data(), bytes.size()), error));
+    if (error && error != boost::asio::error::would_block) co_return false;
+  }
   while (!bytes.empty() && !closed_) {
     set_deadline(limits_.write_timeout);
     const auto part = boost::asio::const_buffer(bytes.data(), std::min(bytes.size(), kMost));

@@ -47,6 +47,16 @@ void Metrics::render_engine(PrometheusText& text,
   counter("prefix_cache_hits_total", static_cast<double>(s.prefix_cache_hits),
           "Prompt tokens found in the prefix cache.");
 
+  // What boards made for vLLM look for: there are no adapters and no drafts here, so none is
+  // counted.
+  text.family(name("lora_requests_info"), "gauge", "LoRA adapters in use: none.");
+  text.sample(name("lora_requests_info"),
+              labels + ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"", 0);
+  for (const char* suffix :
+       {"spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
+        "spec_decode_num_accepted_tokens_total", "spec_decode_num_accepted_tokens_per_pos_total"})
+    counter(suffix, 0, "Speculative decoding: none.");
+
   // Ours.
   const std::string blocks = name("kv_blocks");
   text.family(blocks, "gauge", "KV blocks by state.");

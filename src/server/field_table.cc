@@ -52,10 +52,10 @@ constexpr FieldInfo kFields[] = {
      "Chat: true or false; completions: alternatives a token"},
     {"top_logprobs", T::kInteger, kChat, kYes, "Alternatives a token; needs logprobs: true"},
     {"prompt_logprobs", T::kInteger, kGenerate, kYes,
-     "Alternatives a prompt token; a 400 while the engine cannot compute them"},
+     "Alternatives a prompt token, 0 to 20, in vLLM's shape; not with stream"},
     {"echo", T::kBoolean, kGenerate, kYes,
-     "Completions: the prompt in front of the answer (with logprobs: needs prompt_logprobs). Chat: "
-     "only false"},
+     "Completions: the prompt in front of the answer, with logprobs its tokens' too. Chat: only "
+     "false"},
     {"suffix", T::kString, kCompletion, kNo, "Only empty"},
     {"skip_special_tokens", T::kBoolean, kGenerate, kYes, "Default true"},
     {"spaces_between_special_tokens", T::kBoolean, kGenerate, kNo, "Only true"},

@@ -18,17 +18,21 @@ Generation::Generation(Service& service,
       exchange_(std::move(exchange)),
       live_of_prompt_(request_.prompts.size(), 0),
       cached_tokens_(request_.prompts.size(), 0),
+      echoes_(request_.prompts.size()),
+      prompt_logprobs_(request_.prompts.size()),
       created_(std::time(nullptr)) {
   const auto n = static_cast<size_t>(request_.sampling.n);
   choices_.resize(request_.prompts.size() * n);
+  for (size_t i = 0; request_.echo && i < echoes_.size(); ++i) {
+    const Prompt& prompt = request_.prompts[i];
+    echoes_[i] =
+        prompt.text.empty() ? service_.model().tokenizer.decode(prompt.tokens, false) : prompt.text;
+  }
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
     choice.prompt = i / n;
     choice.splitter = ReasoningSplitter(request_.reasoning);
-    if (!request_.echo) continue;
-    const Prompt& prompt = request_.prompts[choice.prompt];
-    choice.piece.text =
-        prompt.text.empty() ? service_.model().tokenizer.decode(prompt.tokens, false) : prompt.text;
+    choice.piece.text = echoes_[choice.prompt];
   }
 }
 
@@ -74,13 +78,6 @@ void Generation::submit(size_t prompt) {
                               const RequestOutput& output) { mailbox->put(key, prompt, output); });
   if (!submitted.ok()) {
     const Status status = submitted.status();
-    const bool no_prompt_logprobs = status.code() == StatusCode::kUnimplemented &&
-                                    field_of(status.message()) == "prompt_logprobs";
-    if (no_prompt_logprobs && request_.echo) {
-      fail_field("echo",
-                 "with logprobs it needs the prompt's log-probabilities, which the engine does not "
-                 "support yet");
-    }
     throw ApiError(http_status(status.code()), field_of(status.message()), status.message());
   }
   ids_.push_back(submitted.value());
@@ -110,7 +107,8 @@ bool Generation::deliver(Delivery& delivery) {
 void Generation::add_output(Choice& choice, Delivery& delivery) {
   RequestOutput& output = delivery.output;
   cached_tokens_[delivery.prompt] = output.num_cached_tokens;
-  if (!output.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(output.prompt_logprobs);
+  if (!output.prompt_logprobs.empty())
+    prompt_logprobs_[delivery.prompt] = std::move(output.prompt_logprobs);
   if (!request_.drop_output) {
     Piece& piece = choice.piece;
     if (request_.reasoning == ReasoningMode::kOff) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/answer.h"
@@ -46,8 +47,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     ReasoningSplitter splitter{ReasoningMode::kOff};
     FinishReason finish_reason = FinishReason::kNone;
     std::string stop_reason;
-    std::vector<std::vector<TokenLogprob>> prompt_logprobs;
-    int64_t num_tokens = 0, text_bytes = 0;
+    TextOffsets offsets;
+    int64_t num_tokens = 0;
     bool announced = false, closed = false;  // its first and last chunk are sent
     Time first_token{}, last_token{};
   };
@@ -61,8 +62,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void send_answer();
   void send_error(const Status& error);
   void close();
-  boost::json::object view(const Choice& choice, bool delta) const;
-  bool event(const boost::json::object& object);
+  ChoiceView view(Choice& choice) const;
+  boost::json::value prompt_logprobs(size_t prompt) const;
+  // One event: the head, then `rest`, then "}".
+  bool event(std::string_view rest);
   Usage usage() const;
 
   Service& service_;
@@ -72,9 +75,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestId> ids_;          // of the engine, one a prompt
   std::vector<Choice> choices_;         // prompt * n + i
   std::vector<int64_t> live_of_prompt_, cached_tokens_;
+  std::vector<std::string> echoes_;                                      // [prompts]
+  std::vector<std::vector<std::vector<TokenLogprob>>> prompt_logprobs_;  // [prompts]
   int64_t live_sequences_ = 0;
   const Time arrived_ = std::chrono::steady_clock::now();
   const int64_t created_;
+  std::string head_;  // of every event: the answer's head as text, without its "}"
   Status error_;
   bool touched_ = false;
 };

@@ -18,60 +18,80 @@ std::string sse_event(std::string_view data) {
 
 }  // namespace
 
-json::object Generation::view(const Choice& choice, bool delta) const {
+ChoiceView Generation::view(Choice& choice) const {
   static const std::vector<std::vector<TokenLogprob>> kNone;
-  return choice_json(
-      {.request = request_,
-       .prompt = request_.prompts[choice.prompt],
-       .tokenizer = service_.model().tokenizer,
-       .index = &choice - choices_.data(),
-       .piece = choice.piece,
-       .finish_reason = choice.finish_reason,
-       .stop_reason = choice.stop_reason,
-       .text_offset = delta ? choice.text_bytes
-                      : request_.echo && choice.prompt_logprobs.empty()
-                          ? static_cast<int64_t>(request_.prompts[choice.prompt].text.size())
-                          : 0,
-       .prompt_logprobs = delta ? kNone : choice.prompt_logprobs},
-      delta);
+  const bool echoes = request_.echo && request_.with_logprobs && !choice.announced;
+  return {.request = request_,
+          .prompt = request_.prompts[choice.prompt],
+          .tokenizer = service_.model().tokenizer,
+          .index = &choice - choices_.data(),
+          .piece = choice.piece,
+          .finish_reason = choice.finish_reason,
+          .stop_reason = choice.stop_reason,
+          .offsets = choice.offsets,
+          .echo = echoes_[choice.prompt],
+          .echoed_logprobs = echoes ? prompt_logprobs_[choice.prompt] : kNone};
 }
 
-bool Generation::event(const json::object& object) {
-  return exchange_ != nullptr && exchange_->write(sse_event(json::serialize(object)));
+json::value Generation::prompt_logprobs(size_t prompt) const {
+  return prompt_logprobs_json(prompt_logprobs_[prompt], *request_.prompt_logprobs,
+                              service_.model().tokenizer);
+}
+
+bool Generation::event(std::string_view rest) {
+  if (exchange_ == nullptr) return false;
+  if (head_.empty()) {
+    head_ = json::serialize(answer_head(request_, created_, service_.fingerprint()));
+    head_.pop_back();
+  }
+  std::string text;
+  text.reserve(head_.size() + rest.size() + 16);
+  text += "data: ";
+  text += head_;
+  text += rest;
+  text += "}\n\n";
+  return exchange_->write(text);
 }
 
 // Each write may find that the client is gone; exchange_ is null then.
 bool Generation::send_chunk(Choice& choice) {
-  json::object chunk = answer_head(request_, created_, service_.fingerprint());
+  std::string usage_text;
   if (request_.continuous_usage) {
-    chunk["usage"] = usage_json(usage());
+    usage_text = ",\"usage\":" + json::serialize(usage_json(usage()));
   } else if (request_.include_usage) {
-    chunk["usage"] = nullptr;
+    usage_text = ",\"usage\":null";
   }
+  const auto prompt_ids = [&] {
+    return ",\"prompt_token_ids\":" +
+           json::serialize(json::value_from(request_.prompts[choice.prompt].tokens));
+  };
   if (request_.chat && !choice.announced) {
-    json::object first = chunk;
-    json::object role{{"index", &choice - choices_.data()},
-                      {"delta", json::object{{"role", "assistant"}, {"content", ""}}},
-                      {"logprobs", nullptr},
-                      {"finish_reason", nullptr}};
-    first["choices"] = json::array{std::move(role)};
-    if (request_.return_token_ids)
-      first["prompt_token_ids"] = json::value_from(request_.prompts[choice.prompt].tokens);
+    const json::object role{{"index", &choice - choices_.data()},
+                            {"delta", json::object{{"role", "assistant"}, {"content", ""}}},
+                            {"logprobs", nullptr},
+                            {"finish_reason", nullptr}};
+    std::string first = usage_text + ",\"choices\":[" + json::serialize(role) + "]";
+    if (request_.return_token_ids) first += prompt_ids();
     if (!event(first)) return false;
   }
-  json::object part = view(choice, true);
-  if (!request_.chat && !choice.announced && request_.return_token_ids)
-    part["prompt_token_ids"] = json::value_from(request_.prompts[choice.prompt].tokens);
+  std::string part = delta_text(view(choice));
+  if (!request_.chat && !choice.announced && request_.return_token_ids) {
+    part.pop_back();
+    part += prompt_ids() + "}";
+  }
   choice.announced = true;
-  chunk["choices"] = json::array{std::move(part)};
-  choice.text_bytes += static_cast<int64_t>(choice.piece.text.size());
   choice.piece = {};
-  return event(chunk);
+  return event(usage_text + ",\"choices\":[" + part + "]");
 }
 
 void Generation::send_chunks() {
   if (!exchange_->ready()) return;
   for (Choice& choice : choices_) {
+    // The prompt's log-probabilities come with the first of its choices' outputs, and go in front
+    // of each.
+    if (request_.echo && request_.with_logprobs && prompt_logprobs_[choice.prompt].empty() &&
+        !ended())
+      continue;
     const bool last = choice.finish_reason != FinishReason::kNone && !choice.closed;
     const Piece& piece = choice.piece;
     // A token without text (half a character, a stop string's beginning) waits for its text,
@@ -86,10 +106,7 @@ void Generation::send_chunks() {
   }
   if (!ended()) return;
   if (request_.include_usage) {
-    json::object chunk = answer_head(request_, created_, service_.fingerprint());
-    chunk["choices"] = json::array{};
-    chunk["usage"] = usage_json(usage());
-    if (!event(chunk)) return;
+    if (!event(",\"choices\":[],\"usage\":" + json::serialize(usage_json(usage())))) return;
   }
   close();
 }
@@ -97,24 +114,21 @@ void Generation::send_chunks() {
 void Generation::send_answer() {
   json::object answer = answer_head(request_, created_, service_.fingerprint());
   json::array choices;
-  for (const Choice& choice : choices_) choices.emplace_back(view(choice, false));
+  for (Choice& choice : choices_) {
+    json::object shown = choice_json(view(choice), false);
+    if (!request_.chat && request_.prompt_logprobs)
+      shown["prompt_logprobs"] = prompt_logprobs(choice.prompt);
+    choices.emplace_back(std::move(shown));
+  }
   answer["choices"] = std::move(choices);
   answer["usage"] = usage_json(usage());
   if (request_.chat) {
     answer["service_tier"] = nullptr;
     answer["kv_transfer_params"] = nullptr;
+    answer["prompt_logprobs"] = nullptr;
     if (request_.return_token_ids)
       answer["prompt_token_ids"] = json::value_from(request_.prompts[0].tokens);
-    if (request_.sampling.prompt_logprobs) {
-      const Choice& choice = choices_[0];
-      answer["prompt_logprobs"] = prompt_logprobs_json({.request = request_,
-                                                        .prompt = request_.prompts[0],
-                                                        .tokenizer = service_.model().tokenizer,
-                                                        .index = 0,
-                                                        .piece = choice.piece,
-                                                        .stop_reason = choice.stop_reason,
-                                                        .prompt_logprobs = choice.prompt_logprobs});
-    }
+    if (request_.prompt_logprobs) answer["prompt_logprobs"] = prompt_logprobs(0);
   }
   const auto exchange = std::move(exchange_);
   exchange->respond({.body = json::serialize(answer)});

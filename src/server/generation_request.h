@@ -3,6 +3,7 @@
 
 #include <boost/json.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct GenerationRequest {
   bool echo = false;
   bool drop_output = false;  // max_tokens 0: only the echo is wanted
   bool with_logprobs = false;
+  // What the client asked for; with echo the engine is asked for `logprobs` of the prompt too.
+  std::optional<int32_t> prompt_logprobs;
   bool return_token_ids = false, tokens_as_ids = false;
   bool include_reasoning = true;
   ReasoningMode reasoning = ReasoningMode::kOff;

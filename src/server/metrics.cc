@@ -1,9 +1,13 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <ctime>
 #include <dirent.h>
 #include <fmt/format.h>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <vector>
@@ -51,6 +55,21 @@ double open_files() {
   return count;
 }
 
+// Field 22 of stat: clock ticks from the machine's start.
+double start_time() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  // The program's name is in parentheses, and may hold anything.
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  double up = 0;
+  std::ifstream("/proc/uptime") >> up;
+  const double ticks = std::strtod(field.c_str(), nullptr);
+  const double age = up - ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return static_cast<double>(std::time(nullptr)) - age;
+}
+
 void render_process(PrometheusText& text) {
   int64_t virtual_pages = 0, resident_pages = 0;
   std::ifstream("/proc/self/statm") >> virtual_pages >> resident_pages;
@@ -66,6 +85,12 @@ void render_process(PrometheusText& text) {
   text.counter("process_cpu_seconds_total", "", cpu,
                "Total user and system CPU time spent in seconds.");
   text.gauge("process_open_fds", "", open_files(), "Number of open file descriptors.");
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  text.gauge("process_max_fds", "", static_cast<double>(files.rlim_cur),
+             "Maximum number of open file descriptors.");
+  text.gauge("process_start_time_seconds", "", start_time(),
+             "Start time of the process since the epoch in seconds.");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/tokenize", handle_tokenize, false, true, false, "Text or messages to token ids"},
     {"POST", "/detokenize", handle_detokenize, false, true, false, "Token ids to text"},
     {"GET", "/health", handle_health, true, true, true, "200 when requests are served"},
-    {"GET", "/v1/health", handle_health, true, true, true, "The same"},
+    {"GET", "/v1/health", handle_health, false, true, true, "The same, behind the key"},
     {"GET", "/ping", handle_ping, true, false, false, "200 when the server runs"},
     {"GET", "/version", handle_version, false, false, false, "The version"},
     {"GET", "/load", handle_load, false, false, false, "Requests in progress"},

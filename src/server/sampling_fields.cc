@@ -144,9 +144,9 @@ void read_common(Fields& f, const ModelContext& context, GenerationRequest& requ
   read_kv(f, request.sampling);
   read_stream(f, request);
   refuse_unsupported(f);
-  if (const auto k = f.integer("prompt_logprobs", -1, kMaxInt))
-    request.sampling.prompt_logprobs = static_cast<int32_t>(*k);
-  if (request.stream && request.sampling.prompt_logprobs)
+  set(request.prompt_logprobs, f.integer("prompt_logprobs", -1, kMaxInt));
+  request.sampling.prompt_logprobs = request.prompt_logprobs;
+  if (request.stream && request.prompt_logprobs)
     fail_field("prompt_logprobs", "not with \"stream\": true");
   request.return_token_ids = f.boolean("return_token_ids").value_or(false);
   request.tokens_as_ids = f.boolean("return_tokens_as_token_ids").value_or(false);

@@ -12,6 +12,14 @@
 
 namespace zipage::server {
 
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
 Service::Service(ServerOptions options, Mailbox::Post post)
     : options_(std::move(options)),
       keys_(options_.api_keys),
@@ -68,15 +76,21 @@ void Service::receive(std::vector<Delivery>& deliveries) {
   }
 }
 
-void Service::generate(GenerationRequest request, const std::shared_ptr<Exchange>& exchange) {
-  const auto most = options_.limits.max_queued_requests;
-  const auto wanted = static_cast<int64_t>(request.prompts.size());
+void Service::check_queue(int64_t wanted) {
+  const int64_t most = options_.limits.max_queued_requests;
+  if (most > 0 && wanted > most)
+    fail_field("prompt", "{} prompts; at most {} may be in progress", wanted, most);
   if (most > 0 && num_unfinished_prompts_ + wanted > most) {
     throw ApiError(429, "",
                    fmt::format("the queue is full: {} prompts are in progress, at most {} may be "
                                "(--max-queued-requests)",
-                               num_unfinished_prompts_, most));
+                               num_unfinished_prompts_, most),
+                   retry_after_.refuse(seconds_now(), wanted));
   }
+}
+
+void Service::generate(GenerationRequest request, const std::shared_ptr<Exchange>& exchange) {
+  check_queue(static_cast<int64_t>(request.prompts.size()));
   const uint64_t key = next_generation_++;
   const auto generation = std::make_shared<Generation>(*this, key, std::move(request), exchange);
   generations_.emplace(key, generation);
@@ -86,6 +100,12 @@ void Service::generate(GenerationRequest request, const std::shared_ptr<Exchange
     if (generation->ended()) generations_.erase(key);
     throw;
   }
+}
+
+void Service::count_prompts(int64_t change) {
+  num_unfinished_prompts_ += change;
+  if (change > 0) retry_after_.begin(seconds_now());
+  if (change < 0) retry_after_.finished(seconds_now(), -change);
 }
 
 void Service::abort_all() {
@@ -133,7 +153,7 @@ void Service::handle(HttpRequest request, const std::shared_ptr<Turn>& turn) {
     }
     route(request, turn);
   } catch (const ApiError& error) {
-    turn->respond(error_response(error.status(), error.what(), error.param()));
+    turn->respond(error_response(error.status(), error.what(), error.param(), error.retry_after()));
   } catch (const std::exception& error) {
     log("error",
         fmt::format("{} {}: {}", request.method, request.path.substr(0, 200), error.what()));

@@ -18,6 +18,7 @@
 #include "server/generation_request.h"
 #include "server/mailbox.h"
 #include "server/metrics.h"
+#include "server/retry_after.h"
 #include "server/server_options.h"
 #include "server/turn.h"
 
@@ -60,9 +61,11 @@ class Service {
   void log(const char* level, const std::string& line) const {
     if (options_.log) options_.log(level, line);
   }
+  // Throws the ApiError of a full queue when so many more prompts do not fit into it.
+  void check_queue(int64_t wanted);
   // Starts a request; throws ApiError when the engine refuses it.
   void generate(GenerationRequest request, const std::shared_ptr<Exchange>& exchange);
-  void count_prompts(int64_t change) { num_unfinished_prompts_ += change; }
+  void count_prompts(int64_t change);
 
  private:
   void receive(std::vector<Delivery>& deliveries);
@@ -81,6 +84,7 @@ class Service {
   std::mt19937_64 random_;
   uint64_t next_generation_ = 1;
   int64_t num_unfinished_prompts_ = 0;
+  RetryAfter retry_after_;
   std::unordered_map<uint64_t, std::shared_ptr<Generation>> generations_;
   std::vector<Generation*> touched_;
   int64_t counted_tokens_ = 0;  // step thread only

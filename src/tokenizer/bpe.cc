@@ -44,16 +44,33 @@ BpeModel::BpeModel(const BpeConfig& config,
   whole_ = std::make_unique<std::atomic<uint8_t>[]>(static_cast<size_t>(num_tokens));
 }
 
-void BpeModel::encode(std::string_view word, std::vector<int32_t>& out) const {
+void BpeModel::encode(std::string_view word, std::vector<int32_t>& out, WordCache* cache) const {
   if (!config_.cut_before_metaspace) {
-    encode_chunk(word, out);
+    encode_cached(word, out, cache);
     return;
   }
   for (size_t begin = 0; begin < word.size();) {
     const size_t end = chunk_end(word, begin);
-    encode_chunk(word.substr(begin, end - begin), out);
+    encode_cached(word.substr(begin, end - begin), out, cache);
     begin = end;
   }
+}
+
+void BpeModel::encode_cached(std::string_view chunk,
+                             std::vector<int32_t>& out,
+                             WordCache* cache) const {
+  if (cache == nullptr || !WordCache::fits(chunk)) {
+    encode_chunk(chunk, out);
+    return;
+  }
+  const WordCache::Key key(chunk, 0);
+  if (const auto ids = cache->find(key); ids.data() != nullptr) {
+    out.insert(out.end(), ids.begin(), ids.end());
+    return;
+  }
+  const size_t old_size = out.size();
+  encode_chunk(chunk, out);
+  cache->store(key, std::span(out).subspan(old_size));
 }
 
 void BpeModel::encode_chunk(std::string_view chunk, std::vector<int32_t>& out) const {

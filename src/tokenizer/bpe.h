@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tokenizer/vocab.h"
+#include "tokenizer/word_cache.h"
 
 namespace zipage {
 
@@ -41,8 +42,9 @@ class BpeModel {
            const std::array<int32_t, 256>& byte_ids,
            int32_t num_tokens);
 
-  // Appends the ids of `word`, valid UTF-8 unless byte_level. O(n log n).
-  void encode(std::string_view word, std::vector<int32_t>& out) const;
+  // Appends the ids of `word`, valid UTF-8 unless byte_level. O(n log n). `cache`: of this model
+  // alone, or null.
+  void encode(std::string_view word, std::vector<int32_t>& out, WordCache* cache = nullptr) const;
 
  private:
   struct Joined {
@@ -61,6 +63,7 @@ class BpeModel {
       if (entry.key == kNoPair) return {kNoRank, -1};
     }
   }
+  void encode_cached(std::string_view chunk, std::vector<int32_t>& out, WordCache* cache) const;
   void encode_chunk(std::string_view chunk, std::vector<int32_t>& out) const;
   void append_symbols(std::string_view chunk, std::vector<int32_t>& symbols) const;
   size_t merge_short(int32_t* ids, size_t count) const;

@@ -23,6 +23,8 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   // A piece handed to `sink` is valid only during that call.
   virtual void split(Piece piece, PieceSink sink) const = 0;
+  // Whether the pieces of a text, one after the other, are that text, and depend on nothing else.
+  virtual bool only_cuts() const { return false; }
 };
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };

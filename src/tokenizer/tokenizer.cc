@@ -62,12 +62,15 @@ class TokenizerImpl : public Tokenizer {
     }
     std::vector<int32_t> ids;
     ids.reserve(text.size() / 3 + 8);
+    std::optional<WordCache> cache;
+    if (text.size() >= WordCache::kWorthwhileBytes) cache.emplace();
+    WordCache* const words = cache ? &*cache : nullptr;
     if (options.add_special_tokens) ids = prefix_ids_;
     raw_tokens_.split(text, options.parse_special_tokens, [&](const Section& section) {
       if (section.id >= 0) {
         ids.push_back(section.id);
       } else {
-        encode_section(section.text, section.text.data() == text.data(), options, ids);
+        encode_section(section.text, section.text.data() == text.data(), options, words, ids);
       }
     });
     if (options.add_special_tokens) ids.insert(ids.end(), suffix_ids_.begin(), suffix_ids_.end());
@@ -123,6 +126,7 @@ class TokenizerImpl : public Tokenizer {
   void encode_section(std::string_view text,
                       bool first,
                       const EncodeOptions& options,
+                      WordCache* words,
                       std::vector<int32_t>& ids) const {
     std::string normalized;
     if (normalizer_ != nullptr && !normalizer_->leaves(text)) {
@@ -131,25 +135,29 @@ class TokenizerImpl : public Tokenizer {
       text = normalized;
     }
     if (normalized_tokens_.empty()) {
-      encode_text(text, first, ids);
+      encode_text(text, first, words, ids);
       return;
     }
     normalized_tokens_.split(text, options.parse_special_tokens, [&](const Section& section) {
       if (section.id >= 0) {
         ids.push_back(section.id);
       } else {
-        encode_text(section.text, first && section.text.data() == text.data(), ids);
+        encode_text(section.text, first && section.text.data() == text.data(), words, ids);
       }
     });
   }
 
-  void encode_text(std::string_view text, bool first, std::vector<int32_t>& ids) const {
+  void encode_text(std::string_view text,
+                   bool first,
+                   WordCache* words,
+                   std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (pre_tokenizer_ == nullptr) {
-      model_->encode(text, ids);
+      model_->encode(text, ids, words);
       return;
     }
-    pre_tokenizer_->split({text, first}, [&](Piece piece) { model_->encode(piece.text, ids); });
+    pre_tokenizer_->split({text, first},
+                          [&](Piece piece) { model_->encode(piece.text, ids, words); });
   }
 
   std::unique_ptr<Normalizer> normalizer_;

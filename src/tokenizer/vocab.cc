@@ -12,16 +12,24 @@ uint64_t hash_bytes(std::string_view text) {
     value *= kMultiplier;
     return value ^ (value >> 32);
   };
-  uint64_t hash = text.size();
+  const auto load = [](const char* data, auto word) {
+    std::memcpy(&word, data, sizeof word);
+    return uint64_t{word};
+  };
+  const size_t size = text.size();
   const char* data = text.data();
-  size_t left = text.size();
-  for (; left >= 8; left -= 8, data += 8) {
-    uint64_t word;
-    std::memcpy(&word, data, 8);
-    hash = mix(hash ^ word);
+  uint64_t hash = size;
+  uint64_t tail = 0;  // the last bytes, some of them a second time
+  if (size >= 8) {
+    for (const char* const last = data + size - 8; data < last; data += 8)
+      hash = mix(hash ^ load(data, uint64_t{}));
+    tail = load(text.data() + size - 8, uint64_t{});
+  } else if (size >= 4) {
+    tail = load(data, uint32_t{}) | load(data + size - 4, uint32_t{}) << 32;
+  } else if (size > 0) {
+    tail = load(data, uint8_t{}) | load(data + size / 2, uint8_t{}) << 8 |
+           load(data + size - 1, uint8_t{}) << 16;
   }
-  uint64_t tail = 0;
-  for (size_t i = 0; i < left; ++i) tail |= uint64_t{static_cast<uint8_t>(data[i])} << (8 * i);
   return mix(mix(hash ^ tail));
 }
 

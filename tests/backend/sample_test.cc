@@ -412,6 +412,42 @@ TEST(Sample, Logprobs) {
   }
 }
 
+TEST(Sample, AGivenTokenIsScoredAndNothingIsDrawnOrCounted) {
+  const int32_t vocab = 320, most = 4;
+  SampleCase c(6, vocab, 21, 3);
+  c.counts.assign(static_cast<size_t>(vocab), 0);
+  c.logits[2 * vocab + 9] = NAN;
+  for (int32_t r = 0; r < 6; ++r) {
+    SampleRow& row = c.rows[r];
+    row.temperature = r % 2 == 0 ? 0.0f : 1.0f;
+    row.given_token = r < 4 ? 53 * r : -1;  // the last two sample as ever
+    row.num_logprobs = r;
+    if (r == 1) row.count_slot = 0;
+  }
+  c.rows[2].given_token = 9;  // a token that cannot be
+  SampleCase plain = c;
+  for (SampleRow& row : plain.rows) row.given_token = -1;
+  for (const cpu::Isa isa : available_isas()) {
+    const SampleCase::Result result = c.run(isa, 2, most), free = plain.run(isa, 2, most);
+    EXPECT_EQ(c.counted, c.counts);
+    EXPECT_NE(plain.counted, c.counts);
+    for (int32_t r = 0; r < 6; ++r) {
+      const int32_t token = c.rows[r].given_token >= 0 ? c.rows[r].given_token : free.tokens[r];
+      ASSERT_EQ(result.tokens[r], token) << "row " << r;
+      const std::vector<double> want = oracle::raw_logprobs(c.args(), r);
+      const std::vector<int> order = oracle::order_of(oracle::raw_logits(c.args(), r));
+      EXPECT_EQ(order[result.ranks[r] - 1], token) << "row " << r;
+      if (r == 2) {
+        EXPECT_EQ(result.logprobs[r], -kInf);
+      } else {
+        EXPECT_NEAR(result.logprobs[r], want[token], 2e-6 * (1 + std::abs(want[token])));
+      }
+      for (int32_t i = 0; i < most; ++i)
+        ASSERT_EQ(result.top_ids[r * most + i], i < r ? order[i] : -1) << "row " << r;
+    }
+  }
+}
+
 // Filters over a real vocabulary's width against the oracle's sets, with logits from peaked to
 // flat.
 TEST(Sample, WideVocabulary) {

@@ -1,40 +1,21 @@
 // Garbage in: every broken model folder, problem file and flag gives one line that names what is
 // wrong, exit code 1 or 2, and no crash.
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
+
+#include "cli/program.h"
 
 namespace zipage::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kModel = std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m";
 const std::string kProblems =
     std::string(ZIPAGE_SOURCE_DIR) + "/bench/problems/reasoner-long.jsonl";
-
-struct Outcome {
-  int code = -1;       // -1: ended by a signal
-  std::string output;  // stdout and stderr
-};
-
-Outcome run(const std::string& arguments) {
-  Outcome outcome;
-  std::FILE* pipe =
-      popen((std::string(ZIPAGE_PROGRAM) + " " + arguments + " 2>&1 </dev/null").c_str(), "r");
-  std::array<char, 4096> buffer{};
-  for (size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    outcome.output.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
-  return outcome;
-}
 
 struct BadInput {
   std::string arguments;
@@ -87,8 +68,40 @@ TEST(GarbageTest, Flags) {
            {eval + "--log-level loud", 2, "--log-level"},
            {eval + "--no-such-flag", 2, "--no-such-flag"},
            {eval + "--config /nonexistent.yaml", 1, "/nonexistent.yaml"},
+           {eval + "--kv-trace /nonexistent/t.kvt", 1, "/nonexistent/t.kvt"},
+           {eval + "--kv-trace /dev/full", 1,
+            "/dev/full: the KV trace cannot be written: No space"},
+           {eval + "--json /nonexistent/e.json", 1, "--json: cannot write '/nonexistent/e.json'"},
+           {eval + "--plot /nonexistent/e.svg", 1, "--plot: cannot write '/nonexistent/e.svg'"},
+           {eval + "--output /nonexistent/e.out", 1, "--output: cannot write"},
+           {"eval --from a.json", 2, "--plot"},
+           {eval + "--plot /tmp/never.svg --from a.json", 2, "--problems"},
+           {"eval --plot /tmp/never.svg --from /nonexistent.json", 1, "/nonexistent.json"},
+           {"eval --plot /tmp/never.svg --from /", 2, "a folder"},
+           {"bench latency " + kModel + " --batch-size 300", 2, "--max-num-seqs 256"},
+           {"bench latency " + kModel + " --output-len 9000 --log-level error", 2, "max_model_len"},
+           {"bench latency " + kModel + " --num-iters 0", 2, "--num-iters"},
+           {"inspect --by head " + kModel, 2, "--kv-trace"},
+           {"inspect --kv-trace /nonexistent.kvt", 1, "/nonexistent.kvt"},
+           {"inspect --kv-trace " + kProblems, 1, "no KV trace"},
+           {"inspect " + kModel + " --kv-trace " + kProblems, 2, "not both"},
+           {"inspect --kv-trace " + kProblems + " --by token", 2, "--by"},
            {"bench throughput " + kModel + " --kv-policy paper,peak", 2, "--kv-policy"},
            {"run " + kModel, 2, "-p"},
+           {"bench serve --base-url localhost:8000", 2, "--base-url"},
+           {"bench serve --base-url http://127.0.0.1:1", 1, "is the server running?"},
+           {"bench serve --port 1", 1, "Connection refused"},
+           {"bench serve --request-rate 0", 2, "--request-rate"},
+           {"bench serve --request-rate fast", 2, "--request-rate"},
+           {"bench serve --duration 3", 2, "--duration"},
+           {"bench serve --endpoint /v1/embeddings", 2, "--endpoint"},
+           {"bench serve --goodput ttft", 2, "--goodput"},
+           {"bench serve --expect /nonexistent.jsonl", 1, "/nonexistent.jsonl"},
+           {"run-batch " + kModel + " -i " + kProblems + " -o /tmp/x.jsonl", 2, "'custom_id'"},
+           {"run-batch " + kModel + " -i /nonexistent.jsonl -o /tmp/x.jsonl", 1,
+            "/nonexistent.jsonl"},
+           {"run-batch " + kModel + " -o /tmp/x.jsonl", 2, "--input-file"},
+           {"run-batch " + kModel + " -i a -o b --reasoning-parser x", 2, "--reasoning-parser"},
            {"frobnicate", 2, "subcommand"},
            {"", 2, "subcommand"},
        }) {
@@ -153,6 +166,23 @@ TEST_F(BrokenFilesTest, ProblemFiles) {
   expect_refused({"eval " + kModel + " --problems " + folder_.string(), 2, "a folder"});
 }
 
+TEST_F(BrokenFilesTest, TraceFiles) {
+  const std::vector<std::string> commands = {"bench throughput " + kModel + " --log-level error",
+                                             "bench schedule"};
+  for (const std::string& command : commands) {
+    const auto refused = [&](const std::string& text, const std::string& message) {
+      write("trace.jsonl", text);
+      expect_refused({command + " --trace " + (folder_ / "trace.jsonl").string(), 2, message});
+    };
+    refused("", "trace.jsonl: no requests in the trace");
+    refused("{\"prompt_tokens\": 3}", "trace.jsonl:1: no field \"output_tokens\"");
+    refused("{\"prompt_tokens\": 3, \"output_tokens\": 2, \"age\": 2}", "\"age\" 2");
+    refused("{\"prompt_tokens\": 1e9, \"output_tokens\": 2}", "\"prompt_tokens\"");
+    expect_refused({command + " --trace /nonexistent.jsonl", 1, "/nonexistent.jsonl"});
+    expect_refused({command + " --trace " + folder_.string(), 2, "a folder"});
+  }
+}
+
 TEST(GarbageTest, AnUnwritableReportIsAnError) {
   expect_refused({"bench throughput " + kModel +
                       " --num-prompts 1 --input-len 4 --output-len 2 --log-level error --json "
@@ -161,9 +191,10 @@ TEST(GarbageTest, AnUnwritableReportIsAnError) {
 }
 
 TEST(HelpTest, EveryCommandAnswersHelp) {
-  for (const std::string command : {"", "run", "chat", "eval", "bench", "bench throughput",
-                                    "bench schedule", "inspect", "tokenize"}) {
-    const Outcome outcome = run(command + " --help");
+  for (const char* command :
+       {"", "run", "chat", "serve", "eval", "bench", "bench throughput", "bench latency",
+        "bench schedule", "bench serve", "run-batch", "inspect", "tokenize"}) {
+    const Outcome outcome = run(std::string(command) + " --help");
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_NE(outcome.output.find("--help"), std::string::npos) << command;
   }

@@ -1,12 +1,14 @@
 #include "compress/kv_trace.h"
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <limits>
 #include <sstream>
+#include <sys/resource.h>
 
 #include "base/error.h"
 
@@ -17,6 +19,9 @@ class KvTraceTest : public testing::Test {
  protected:
   KvTraceTest() {
     path_ = testing::TempDir() + "kv_trace_" + std::to_string(::getpid()) + ".zpkv";
+    record_.request_id = 77;
+    record_.index = 2;
+    record_.external_id = "chat-\xc3\xa9\n\0x";
     record_.sequence = ~uint64_t{0};
     record_.job_id = 300;
     record_.policy = KvPolicy::kGlobal;
@@ -57,6 +62,9 @@ TEST_F(KvTraceTest, RecordsComeBack) {
   for (const int layer : {7, 8}) {
     ASSERT_TRUE(reader.next(got));
     EXPECT_EQ(got.layer, layer);
+    EXPECT_EQ(got.request_id, 77u);
+    EXPECT_EQ(got.index, 2);
+    EXPECT_EQ(got.external_id, record_.external_id);
     EXPECT_EQ(got.sequence, record_.sequence);
     EXPECT_EQ(got.job_id, 300u);
     EXPECT_EQ(got.policy, KvPolicy::kGlobal);
@@ -121,6 +129,78 @@ TEST_F(KvTraceTest, BrokenFilesAreErrors) {
     }
   }
   EXPECT_GT(refused, 24);
+}
+
+// Found by fuzzing: the same position twice.
+TEST_F(KvTraceTest, PositionsMustAscend) {
+  const auto file = [](char second_difference) {
+    const std::string payload{1, 1, 0, 0, 1, 9, 2, 0, 5, 9, 3, second_difference, 0, 0, 0, 0};
+    return std::string("ZPKVTR1\n") + static_cast<char>(payload.size()) + std::string(3, '\0') +
+           payload;
+  };
+  KvTraceRecord got;
+  put(file(1));
+  EXPECT_TRUE(KvTraceReader(path_).next(got));
+  EXPECT_EQ(got.positions, (std::vector<int32_t>{2, 3}));
+  put(file(0));
+  try {
+    KvTraceReader(path_).next(got);
+    ADD_FAILURE() << "read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("positions do not ascend"));
+  }
+}
+
+// A disk that fills up leaves a trace of whole records.
+TEST_F(KvTraceTest, AFullDiskIsAnErrorAndCutsNoRecord) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  int written = 0;
+  std::string message;
+  {
+    KvTraceWriter writer(path_);
+    const rlimit small{200, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    try {
+      for (; written < 100; ++written) writer.write(record_);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(message, testing::HasSubstr(path_ + ": the KV trace cannot be written: "));
+  EXPECT_GT(written, 0);
+  KvTraceReader reader(path_);
+  KvTraceRecord got;
+  int count = 0;
+  while (reader.next(got)) ++count;
+  EXPECT_EQ(count, written);
+}
+
+TEST_F(KvTraceTest, ThePublicReaderReturnsWhatTheOtherThrows) {
+  EXPECT_EQ(KvTraceFile::open("/nonexistent/trace").status().code(), StatusCode::kNotFound);
+  put("no trace");
+  EXPECT_EQ(KvTraceFile::open(path_).status().code(), StatusCode::kDataLoss);
+  {
+    KvTraceWriter writer(path_);
+    writer.write(record_);
+  }
+  const std::string whole = bytes();
+  put(whole + whole.substr(8, 20));
+  const auto file = KvTraceFile::open(path_);
+  ASSERT_TRUE(file.ok());
+  KvTraceRecord got;
+  const auto first = file.value()->next(got);
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(first.value());
+  EXPECT_EQ(got.positions, record_.positions);
+  const auto second = file.value()->next(got);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(second.status().message(),
+              testing::HasSubstr("byte " + std::to_string(whole.size())));
 }
 
 TEST_F(KvTraceTest, FilesThatCannotBeOpenedAreNamed) {

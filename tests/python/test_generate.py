@@ -68,6 +68,24 @@ def test_n_seed_and_logprobs(llm):
     assert llm.generate(MUL, GREEDY, use_tqdm=False)[0].outputs[0].logprobs is None
 
 
+def test_prompt_logprobs(llm):
+    answer = llm.generate(MUL, SamplingParams(temperature=0, max_tokens=8, logprobs=2), use_tqdm=False)[0]
+    assert answer.prompt_logprobs is None
+    ids = answer.prompt_token_ids + answer["token_ids"]
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=2, n=2)
+    for _ in range(2):  # the second time the prefix cache has them all
+        scored = llm.generate([ids], params, use_tqdm=False)[0]
+        assert len(scored.prompt_logprobs) == len(ids) and scored.prompt_logprobs[0] is None
+        for token, entry in zip(ids[1:], scored.prompt_logprobs[1:]):
+            assert 2 <= len(entry) <= 3 and token in entry
+            assert {a.rank for a in entry.values()} >= {1, 2}
+            assert entry[token].decoded_token == llm.get_tokenizer().token_text(token)
+        for token, then, now in zip(answer["token_ids"], answer.outputs[0].logprobs, scored.prompt_logprobs[-8:]):
+            assert now[token].rank == 1 and math.isclose(now[token].logprob, then[token].logprob, abs_tol=1e-3)
+    with pytest.raises(ValueError, match="prompt_logprobs"):
+        llm.generate(MUL, SamplingParams(prompt_logprobs=21), use_tqdm=False)
+
+
 def test_stops(llm):
     text = llm.generate(MUL, SamplingParams(temperature=0, max_tokens=40), use_tqdm=False)[0]["text"]
     word = text[10:13]

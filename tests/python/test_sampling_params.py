@@ -14,13 +14,13 @@ def test_every_field_reaches_the_engine():
     p = SamplingParams(n=2, temperature=0.5, top_p=0.9, top_k=5, min_p=0.1, typical_p=0.8, presence_penalty=0.1,
                        frequency_penalty=0.2, repetition_penalty=1.1, seed=2**64 - 1, max_tokens=None, min_tokens=3,
                        stop="END", stop_token_ids=[7], ignore_eos=True, include_stop_str_in_output=True,
-                       skip_special_tokens=False, spaces_between_special_tokens=False, logprobs=2, prompt_logprobs=1,
+                       skip_special_tokens=False, skip_reading_prefix_cache=True, logprobs=2, prompt_logprobs=1,
                        logit_bias={"3": 1}, allowed_token_ids=[1, 2, 3], bad_words=["no"], kv_budget="full",
                        kv_policy="paper")
     core = p.to_core()
     for name in ("n", "temperature", "top_p", "top_k", "min_p", "typical_p", "presence_penalty", "frequency_penalty",
                  "repetition_penalty", "seed", "max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos",
-                 "include_stop_str_in_output", "skip_special_tokens", "spaces_between_special_tokens", "logprobs",
+                 "include_stop_str_in_output", "skip_special_tokens", "skip_reading_prefix_cache", "logprobs",
                  "prompt_logprobs", "logit_bias", "allowed_token_ids", "bad_words", "kv_budget", "kv_policy"):
         assert getattr(core, name) == getattr(p, name), name
     assert core.kv_budget == 0 and core.stop == ["END"] and core.logit_bias == {3: 1.0}
@@ -31,6 +31,7 @@ def test_every_field_reaches_the_engine():
     ("n", 0), ("temperature", -1), ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("max_tokens", 0),
     ("min_tokens", 17), ("presence_penalty", 3), ("repetition_penalty", 0), ("seed", -5), ("seed", 2**64), ("stop", [""]),
     ("logprobs", -2), ("allowed_token_ids", []), ("kv_policy", "best"), ("stream_interval", 0), ("max_tokens", 2**40),
+    ("spaces_between_special_tokens", False),
 ])  # fmt: skip
 def test_value_out_of_range(field, value):
     with pytest.raises(ValueError, match=field):
@@ -53,7 +54,7 @@ def test_unknown_field_names_the_nearest():
 
 @pytest.mark.parametrize(("field", "neutral", "asks"), [
     ("structured_outputs", None, {"regex": "a"}), ("flat_logprobs", False, True), ("thinking_token_budget", None, 5),
-    ("extra_args", None, {"x": 1}), ("best_of", 1, 4), ("skip_reading_prefix_cache", None, True),
+    ("extra_args", None, {"x": 1}), ("best_of", 1, 4),
 ])  # fmt: skip
 def test_what_the_engine_cannot_do(field, neutral, asks):
     SamplingParams(**{field: neutral})

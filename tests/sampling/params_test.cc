@@ -94,6 +94,8 @@ TEST(SamplingParams, NamesTheFieldAndBothValues) {
        },
        "detokenize"},
       {"bad_words ''", [](auto& p) { p.bad_words = {""}; }, "not empty"},
+      {"spaces_between_special_tokens false",
+       [](auto& p) { p.spaces_between_special_tokens = false; }, "true"},
       {"kv_budget -1", [](auto& p) { p.kv_budget = -1; }, "tokens"},
   };
   for (const Case& c : cases) {

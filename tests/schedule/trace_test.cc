@@ -4,7 +4,7 @@
 //
 //   > options NAME=VALUE...    once, first
 //   > add ID prompt=N output=N [max_new=N] [budget=N] [policy=NAME] [priority=N]
-//   [tokens=FIRST] [salt=TEXT]
+//   [tokens=FIRST] [salt=TEXT] [reads=off]
 //                              prompt ids are FIRST, FIRST+1, ...: by default other ones in every
 //                              sequence
 //   > step [N]                 plan and commit, N times (the last one is shown); compressions stay
@@ -123,6 +123,7 @@ class TraceRunner {
     if (given.count("budget") > 0) spec.kv_budget = number("budget", 0);
     if (given.count("policy") > 0) spec.kv_policy = policy_of(given.at("policy"));
     if (given.count("salt") > 0) spec.hash_keys = {given.at("salt")};
+    if (given.count("reads") > 0) spec.reads_prefix_cache = given.at("reads") != "off";
     const Status status = driver_->scheduler().can_ever_run(spec);
     if (!status.ok()) return fmt::format("{}: {}\n", to_string(status.code()), status.message());
     driver_->add(std::move(spec), number("output", 1));

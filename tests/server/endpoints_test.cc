@@ -84,9 +84,10 @@ TEST_F(Endpoints, KeysGuardAllButHealthAndPing) {
   std::vector<std::string> paths{"/nothing", "/v1/models/x"};
   for (const server::Route& route : server::routes()) paths.emplace_back(route.name);
   for (const std::string& path : paths) {
-    const bool open = path == "/health" || path == "/v1/health" || path == "/ping";
+    const bool open = path == "/health" || path == "/ping";
     for (const auto& headers : wrong) {
-      for (const char* method : {"GET", "POST", "OPTIONS", "PUT"}) {
+      for (const char* method :
+           {"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT"}) {
         const Answer answer = ask(method, path, "{}", headers);
         if (open) {
           EXPECT_TRUE(answer.status == 200 || answer.status == 405) << path;
@@ -96,6 +97,7 @@ TEST_F(Endpoints, KeysGuardAllButHealthAndPing) {
       }
     }
   }
+  EXPECT_EQ(ask("GET", "/v1/health").status, 401);
   EXPECT_EQ(ask("GET", "/v1/models", "", {{"authorization", "Bearer two"}}).status, 200);
   EXPECT_EQ(ask("GET", "/v1/models", "", {{"authorization", "bearer one"}}).status, 200);
 }

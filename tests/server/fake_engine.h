@@ -20,7 +20,8 @@ namespace zipage::testing_server {
 // Ids 0..255 are bytes; 256 is the end.
 class ByteTokenizer : public Tokenizer {
  public:
-  std::vector<int32_t> encode(std::string_view text, const EncodeOptions&) const override {
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
+    added_special_tokens = options.add_special_tokens;
     std::vector<int32_t> ids;
     for (const unsigned char c : text) ids.push_back(c);
     return ids;
@@ -41,14 +42,16 @@ class ByteTokenizer : public Tokenizer {
   std::optional<int32_t> bos_id() const override { return std::nullopt; }
   std::optional<int32_t> eos_id() const override { return 256; }
   bool has_chat_template() const override { return true; }
-  // "role: content\n" a message, then what chat_kwargs says, then "assistant:".
+  // The messages, what chat_kwargs says, the template's own text, then "assistant:".
   Result<std::string> apply_chat_template(const std::string& messages,
                                           const ChatOptions& options) const override {
-    std::string text = messages + options.template_kwargs;
+    std::string text = messages + options.template_kwargs + options.chat_template;
+    if (options.continue_final_message) text += "(continued)";
     if (options.add_generation_prompt) text += "assistant:" + generation_suffix;
     return text;
   }
-  std::string generation_suffix;  // "<think>\n" for templates that open the thought
+  mutable bool added_special_tokens = false;  // asked of the last encode()
+  std::string generation_suffix;              // "<think>\n" for templates that open the thought
 };
 
 class FakeEngine : public Engine {
@@ -64,7 +67,6 @@ class FakeEngine : public Engine {
   // What each sequence says; the end comes after it.
   std::string answer = "hello";
   Status refusal;  // of the next submit()
-  bool support_prompt_logprobs = false;
   std::function<void()> step_done;
   ByteTokenizer bytes;
   std::vector<Request> requests;  // submitted so far
@@ -76,8 +78,8 @@ class FakeEngine : public Engine {
     if (Status status = request.sampling.validate(257); !status.ok()) return status;
     if (request.prompt_token_ids.empty())
       return Status(StatusCode::kInvalidArgument, "prompt: empty; at least one token is needed");
-    if (request.sampling.prompt_logprobs && !support_prompt_logprobs)
-      return Status(StatusCode::kUnimplemented, "prompt_logprobs: not supported");
+    if (request.sampling.prompt_logprobs.value_or(0) > 20)
+      return Status(StatusCode::kInvalidArgument, "prompt_logprobs: more than 20");
     const RequestId id = next_++;
     requests.push_back(request);
     for (int32_t i = 0; i < request.sampling.n; ++i) live_.push_back({id, i, 0, request, callback});
@@ -132,10 +134,15 @@ inline RequestOutput FakeEngine::next_output(Live& live) const {
   output.index = live.index;
   output.num_prompt_tokens = static_cast<int64_t>(live.request.prompt_token_ids.size());
   const SamplingParams& p = live.request.sampling;
-  if (live.done == 0 && p.prompt_logprobs) {
+  if (live.done == 0 && live.index == 0 && p.prompt_logprobs) {
     output.prompt_logprobs.emplace_back();
-    for (size_t i = 1; i < live.request.prompt_token_ids.size(); ++i)
-      output.prompt_logprobs.push_back({{live.request.prompt_token_ids[i], -0.5f, 1}});
+    for (size_t i = 1; i < live.request.prompt_token_ids.size(); ++i) {
+      const int32_t id = live.request.prompt_token_ids[i];
+      auto& list = output.prompt_logprobs.emplace_back();
+      list.push_back({id, -0.5f, 2});
+      for (int32_t k = 0; k < *p.prompt_logprobs; ++k)
+        list.push_back({k == 1 ? id : 'A' + k, -0.25f * (k + 1), k + 1});
+    }
   }
   const bool end = live.done == answer.size();
   const int32_t id = end ? 256 : static_cast<unsigned char>(answer[live.done]);

@@ -1,5 +1,8 @@
 // Answers and streams, through the handlers and without sockets.
+#include <map>
+
 #include "server/service_fixture.h"
+#include "server/text_offsets.h"
 
 namespace zipage::testing_server {
 namespace {
@@ -83,27 +86,112 @@ TEST_F(Generations, EchoStandsInFront) {
   EXPECT_EQ(stream[0].at("choices").at(0).at("text"), "abch");
 }
 
-TEST_F(Generations, EchoWithLogprobsSaysWhatIsMissing) {
-  const Answer answer = complete(R"("prompt":"abc","echo":true,"logprobs":1)");
-  EXPECT_EQ(answer.status, 400);
-  EXPECT_EQ(answer.error("param"), "echo");
-  EXPECT_NE(answer.error().find("does not support"), std::string::npos) << answer.error();
-  EXPECT_EQ(complete(R"("prompt":"abc","prompt_logprobs":1)").error("param"), "prompt_logprobs");
-  EXPECT_EQ(service->num_generations(), 0u);
+TEST_F(Generations, EchoWithLogprobsAsLmEvalReadsThem) {
+  for (const char* tokens : {"1", "0"}) {
+    const Answer answer = complete(std::string(R"("prompt":"abc","echo":true,"logprobs":2,)") +
+                                   R"("max_tokens":)" + tokens);
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const json::value v = answer.parsed();
+    const json::value& choice = v.at("choices").at(0);
+    const json::value& logprobs = choice.at("logprobs");
+    const bool one = *tokens == '1';
+    EXPECT_EQ(choice.at("text"), one ? "abch" : "abc");
+    EXPECT_EQ(choice.at("finish_reason"), "length");
+    EXPECT_EQ(json::serialize(logprobs.at("tokens")),
+              one ? R"(["a","b","c","h"])" : R"(["a","b","c"])");
+    EXPECT_EQ(json::serialize(logprobs.at("text_offset")), one ? "[0,1,2,3]" : "[0,1,2]");
+    EXPECT_TRUE(logprobs.at("token_logprobs").at(0).is_null());
+    EXPECT_TRUE(logprobs.at("top_logprobs").at(0).is_null());
+    EXPECT_EQ(logprobs.at("token_logprobs").at(1).as_double(), -0.5);
+    EXPECT_EQ(json::serialize(logprobs.at("top_logprobs").at(1)), R"({"A":-2.5E-1,"b":-5E-1})");
+    EXPECT_EQ(v.at("usage").at("completion_tokens"), one ? 1 : 0);
+    EXPECT_FALSE(choice.as_object().contains("prompt_logprobs")) << "nobody asked for them";
+    if (one) {
+      EXPECT_EQ(logprobs.at("token_logprobs").at(3).as_double(), -0.25);
+    }
+  }
+  const json::value none =
+      complete(R"("prompt":"ab","echo":true,"logprobs":0,"max_tokens":0)").parsed();
+  const json::value& logprobs = none.at("choices").at(0).at("logprobs");
+  EXPECT_EQ(json::serialize(logprobs.at("top_logprobs")), "[null,null]");
+  EXPECT_EQ(logprobs.at("token_logprobs").at(1).as_double(), -0.5);
 }
 
-TEST_F(Generations, EchoWithLogprobsAsLmEvalReadsThem) {
-  engine.support_prompt_logprobs = true;
-  const Answer answer = complete(R"("prompt":"abc","echo":true,"logprobs":1,"max_tokens":1)");
-  ASSERT_EQ(answer.status, 200) << answer.body;
-  const json::value v = answer.parsed();
-  const json::value& logprobs = v.at("choices").at(0).at("logprobs");
-  EXPECT_EQ(json::serialize(logprobs.at("tokens")), R"(["a","b","c","h"])");
-  EXPECT_EQ(json::serialize(logprobs.at("text_offset")), "[0,1,2,3]");
-  EXPECT_TRUE(logprobs.at("token_logprobs").at(0).is_null());
-  EXPECT_EQ(logprobs.at("token_logprobs").at(1).as_double(), -0.5);
-  EXPECT_EQ(logprobs.at("token_logprobs").at(3).as_double(), -0.25);
-  EXPECT_EQ(v.at("choices").at(0).at("text"), "abch");
+TEST_F(Generations, EchoWithLogprobsIsTheSameForEachAnswerAndInAStream) {
+  const std::string fields =
+      R"("prompt":["abc",[66,67]],"echo":true,"logprobs":1,"max_tokens":2,"n":2)";
+  const json::value whole = complete(fields).parsed();
+  std::map<int64_t, json::array> tokens, values, tops, offsets;
+  std::map<int64_t, std::string> texts;
+  for (const json::value& event : events(complete(fields + R"(,"stream":true)"))) {
+    const json::value& choice = event.at("choices").at(0);
+    const int64_t index = choice.at("index").as_int64();
+    texts[index] += std::string(choice.at("text").as_string());
+    const auto add = [&](json::array& to, const char* name) {
+      for (const json::value& x : choice.at("logprobs").at(name).as_array()) to.push_back(x);
+    };
+    add(tokens[index], "tokens");
+    add(values[index], "token_logprobs");
+    add(tops[index], "top_logprobs");
+    add(offsets[index], "text_offset");
+  }
+  ASSERT_EQ(texts.size(), 4u);
+  for (int64_t i = 0; i < 4; ++i) {
+    const json::value& choice = whole.at("choices").at(static_cast<size_t>(i));
+    const json::value& logprobs = choice.at("logprobs");
+    EXPECT_EQ(choice.at("text"), i < 2 ? "abche" : "BChe");
+    EXPECT_EQ(logprobs.at("tokens").as_array().size(), i < 2 ? 5u : 4u);
+    EXPECT_EQ(texts[i], choice.at("text").as_string());
+    EXPECT_EQ(tokens[i], logprobs.at("tokens").as_array());
+    EXPECT_EQ(values[i], logprobs.at("token_logprobs").as_array());
+    EXPECT_EQ(tops[i], logprobs.at("top_logprobs").as_array());
+    EXPECT_EQ(offsets[i], logprobs.at("text_offset").as_array());
+  }
+}
+
+TEST_F(Generations, PromptLogprobsInVllmsShape) {
+  const json::value v =
+      complete(R"("prompt":"ab","prompt_logprobs":1,"max_tokens":1,"n":2)").parsed();
+  const char* const kWanted = R"([null,{"98":{"logprob":-5E-1,"rank":2,"decoded_token":"b"},)"
+                              R"("65":{"logprob":-2.5E-1,"rank":1,"decoded_token":"A"}}])";
+  for (const size_t i : {0, 1})
+    EXPECT_EQ(json::serialize(v.at("choices").at(i).at("prompt_logprobs")), kWanted);
+  EXPECT_TRUE(v.at("choices").at(0).at("logprobs").is_null());
+  const json::value talk =
+      chat(R"("prompt_logprobs":0,"max_completion_tokens":1)").parsed().at("prompt_logprobs");
+  EXPECT_GT(talk.as_array().size(), 10u);
+  EXPECT_TRUE(talk.at(0).is_null());
+  EXPECT_EQ(talk.at(1).as_object().size(), 1u);
+  // With an echo of more alternatives each field has its own number.
+  const json::value both =
+      complete(R"("prompt":"ab","prompt_logprobs":0,"echo":true,"logprobs":2,"max_tokens":0)")
+          .parsed();
+  EXPECT_EQ(both.at("choices").at(0).at("prompt_logprobs").at(1).as_object().size(), 1u);
+  EXPECT_EQ(both.at("choices").at(0).at("logprobs").at("top_logprobs").at(1).as_object().size(),
+            2u);
+  EXPECT_EQ(complete(R"("prompt":"ab","prompt_logprobs":21)").error("param"), "prompt_logprobs");
+  EXPECT_EQ(complete(R"("prompt":"ab","prompt_logprobs":1,"stream":true)").error("param"),
+            "prompt_logprobs");
+}
+
+// Clients index text by characters, also where a token is half of one.
+TEST_F(Generations, TextOffsetsCountCharacters) {
+  engine.answer = "\xC3\xBC.";
+  const json::value v =
+      complete(R"("prompt":"g\u00fc\ud83d\ude42!","echo":true,"logprobs":0,"max_tokens":3)")
+          .parsed();
+  const json::value& choice = v.at("choices").at(0);
+  EXPECT_EQ(choice.at("text"), "g\xC3\xBC\xF0\x9F\x99\x82!\xC3\xBC.");
+  EXPECT_EQ(json::serialize(choice.at("logprobs").at("text_offset")), "[0,1,1,2,2,2,2,3,4,4,5]");
+  server::TextOffsets offsets;
+  std::vector<int64_t> found;
+  for (const char* bytes : {"ab", "", "\xC3", "x", "\x82", "\xE2\x82",
+                            "\xAC"
+                            "c",
+                            "d"})
+    found.push_back(offsets.add(bytes));
+  // A broken character counts one, as the U+FFFD that stands for it.
+  EXPECT_EQ(found, (std::vector<int64_t>{0, 2, 2, 2, 4, 5, 5, 7}));
 }
 
 TEST_F(Generations, LogprobsOfChat) {

@@ -1,4 +1,4 @@
-"""Real clients against a server over the embedded model: openai (sync, async, streams, errors) and httpx.
+"""Real clients against a server over the embedded model: openai (sync, async, streams, errors, retries) and httpx.
 
 usage: judge_clients.py FOLDER   (FOLDER/port.txt: where it listens; key "sesame")
 """
@@ -6,6 +6,8 @@ import asyncio
 import json
 import pathlib
 import sys
+import threading
+import time
 
 import httpx
 import openai
@@ -91,6 +93,51 @@ def completions(client):
     assert len(extra.choices[0].token_ids) == 12 and extra.choices[0].prompt_token_ids == ids
 
 
+def prompt_logprobs(client):
+    greedy = dict(model="reasoner", temperature=0)
+    tail = client.completions.create(prompt=PROMPT, max_tokens=6, logprobs=2, extra_body={"return_token_ids": True}, **greedy)
+    choice = tail.choices[0]
+    ids = choice.prompt_token_ids + choice.token_ids
+    echo = client.completions.create(prompt=ids, echo=True, logprobs=2, max_tokens=0, **greedy).choices[0]
+    assert echo.text == PROMPT + choice.text and echo.finish_reason == "length"
+    scores = echo.logprobs
+    assert len(scores.tokens) == len(scores.token_logprobs) == len(scores.top_logprobs) == len(scores.text_offset) == len(ids)
+    assert scores.token_logprobs[0] is None and scores.top_logprobs[0] is None and "".join(scores.tokens) == echo.text
+    assert [echo.text[at] for at in scores.text_offset] == [token[0] for token in scores.tokens]
+    assert scores.tokens[-6:] == choice.logprobs.tokens
+    for ours, wanted in zip(scores.token_logprobs[-6:], choice.logprobs.token_logprobs):
+        assert abs(ours - wanted) < 1e-4, (ours, wanted)
+    # vLLM's field, in completions and in chat.
+    plain = client.completions.create(prompt=ids, max_tokens=1, extra_body={"prompt_logprobs": 1}, **greedy).choices[0]
+    assert plain.prompt_logprobs[0] is None and len(plain.prompt_logprobs) == len(ids)
+    for token, entry, score in zip(ids[1:], plain.prompt_logprobs[1:], scores.token_logprobs[1:]):
+        assert abs(entry[str(token)]["logprob"] - score) < 1e-4 and 1 in {e["rank"] for e in entry.values()}
+    chat = client.chat.completions.create(messages=MESSAGES, max_tokens=1, extra_body={"prompt_logprobs": 0}, **greedy)
+    assert len(chat.prompt_logprobs) == chat.usage.prompt_tokens
+    raises(openai.BadRequestError,
+           lambda: client.completions.create(prompt=PROMPT, extra_body={"prompt_logprobs": 21}, **greedy), "prompt_logprobs")
+
+
+def retries(client):
+    # Streams that fill the server's queue of 16 prompts.
+    streams = [client.completions.create(model="reasoner", prompt=PROMPT, stream=True, max_tokens=4000,
+                                         extra_body={"ignore_eos": True}) for _ in range(16)]
+    try:
+        for stream in streams:
+            next(iter(stream))
+        patient = client.with_options(max_retries=8)
+        ask = dict(model="reasoner", prompt=PROMPT, max_tokens=3, temperature=0)
+        error = raises(openai.RateLimitError, lambda: client.completions.create(**ask), "queue is full")
+        assert int(error.response.headers["retry-after"]) >= 1, error.response.headers
+        leave = threading.Timer(0.5, lambda: [stream.close() for stream in streams])
+        leave.start()
+        assert patient.completions.create(**ask).choices[0].finish_reason == "length"
+        leave.join()
+    finally:
+        for stream in streams:
+            stream.close()
+
+
 def errors(client):
     error = raises(openai.BadRequestError,
                    lambda: client.chat.completions.create(model="reasoner", messages=MESSAGES, temperature=-1),
@@ -155,7 +202,6 @@ def plain_http():
             load = http.get("/load").json()
             if load["server_load"] == 0 and load["used_blocks"] == 0:
                 break
-            import time
             time.sleep(0.1)
         assert load["server_load"] == 0 and load["running"] == 0 and load["used_blocks"] == 0, load
 
@@ -166,7 +212,9 @@ def main():
     whole = chat(client)
     chat_stream(client, whole)
     completions(client)
+    prompt_logprobs(client)
     errors(client)
+    retries(client)
     asyncio.run(many(whole))
     plain_http()
 

@@ -71,9 +71,12 @@ inline std::string post(const std::string& path, const std::string& body, const 
 
 class Loopback {
  public:
-  explicit Loopback(ServerOptions options = {}, std::chrono::microseconds step_pause = {}) {
+  explicit Loopback(ServerOptions options = {},
+                    std::chrono::microseconds step_pause = {},
+                    bool signals = false) {
     options.port = 0;
     server = std::make_unique<server::Server>(std::move(options));
+    if (signals) server->handle_signals();
     engine.step_done = server->step_done();
     server->set_engine(engine);
     io_ = std::thread([this] { server->run(); });

@@ -77,6 +77,39 @@ TEST(Loopback, SlowRequestsTimeOut) {
   EXPECT_EQ(loopback.ask(""), "");  // an idle connection is closed without a word
 }
 
+// A byte now and then does not make the request's time longer.
+TEST(Loopback, TrickledRequestsTimeOut) {
+  ServerOptions options;
+  options.limits.read_timeout = std::chrono::seconds(1);
+  Loopback loopback(options);
+  Socket socket(loopback.server->port());
+  const auto started = std::chrono::steady_clock::now();
+  socket.send("GET /health HTTP/1.1\r\nX: ");
+  std::thread trickle([&] {
+    for (int i = 0; i < 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      socket.send("x");
+    }
+  });
+  EXPECT_EQ(parse_answer(socket.read_until("}}")).status, 408);
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::milliseconds(1900));
+  trickle.join();
+}
+
+// Less behind than --max-stream-buffer, and taking nothing.
+TEST(Loopback, ReadersThatStandStillTimeOut) {
+  ServerOptions options;
+  options.limits.write_timeout = std::chrono::seconds(1);
+  options.limits.max_stream_buffer_bytes = size_t{1} << 30;
+  Loopback loopback(options);
+  loopback.engine.answer = std::string(200000, 'x');
+  Socket still(loopback.server->port(), 4096);
+  still.send(post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":200000})"));
+  still.read_until("data: ");
+  EXPECT_TRUE(loopback.idle()) << "the request of a client that takes nothing still runs";
+  EXPECT_LT(loopback.engine.stats().generation_tokens, 200000);
+}
+
 TEST(Loopback, ConnectionLimit) {
   ServerOptions options;
   options.limits.max_connections = 2;

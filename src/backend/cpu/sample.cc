@@ -110,6 +110,13 @@ class RowSampler {
     const bool logprobs = choice_.num_logprobs >= 0 &&
                           (args_.token_logprobs != nullptr || args_.token_ranks != nullptr ||
                            args_.top_ids != nullptr || args_.top_logprobs != nullptr);
+    if (choice_.given_token >= 0) {
+      ZIPAGE_CHECK_LT(int64_t{choice_.given_token}, vocab_);
+      kernels_.make_finite(logits_, vocab_);
+      args_.tokens[row_] = choice_.given_token;
+      if (logprobs) write_logprobs(choice_.given_token);
+      return;
+    }
     const bool changed =
         choice_.bias_count > 0 || choice_.count_slot >= 0 || choice_.mask_slot >= 0;
     int32_t token;

@@ -1,6 +1,6 @@
 // Contract of the sampler. Order of operations as in vLLM: allowed tokens and bias, bad words,
 // penalties, then greedy, or temperature, min-p, top-k, top-p, typical-p and one draw.
-// log-probabilities are of the raw logits.
+// log-probabilities are of the raw logits. A row whose token is given draws nothing.
 //
 // NaN logits count as -inf, +inf as the largest finite number; when every token is forbidden the
 // lowest id is taken. Tokens are ordered by logit, falling, equals by rising id. min-p drops p <
@@ -31,6 +31,9 @@ struct SampleRow {
   int32_t bias_count = 0;
   int32_t count_slot = -1;  // row of token_counts; -1: no penalties
   int32_t mask_slot = -1;   // row of allowed_masks; -1: every token
+  // Not -1: nothing is sampled and nothing counted; this is the row's token (of a prompt, whose
+  // log-probability is wanted).
+  int32_t given_token = -1;
 };
 
 struct SampleArgs {

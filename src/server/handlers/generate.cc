@@ -28,6 +28,7 @@ void log_request(const Service& service, const GenerationRequest& request) {
 void handle_chat(Service& service,
                  const HttpRequest& request,
                  const std::shared_ptr<Exchange>& exchange) {
+  service.check_queue(1);  // before the work of reading the body
   auto parsed = parse_chat(parse_body(request.body), service.model(), request.request_id);
   log_request(service, parsed);
   service.generate(std::move(parsed), exchange);
@@ -36,6 +37,7 @@ void handle_chat(Service& service,
 void handle_completion(Service& service,
                        const HttpRequest& request,
                        const std::shared_ptr<Exchange>& exchange) {
+  service.check_queue(1);
   auto parsed = parse_completion(parse_body(request.body), service.model(), request.request_id);
   log_request(service, parsed);
   service.generate(std::move(parsed), exchange);

@@ -165,6 +165,7 @@ Input make_input(int vocab, int kind, uint64_t seed) {
     r.seed = random();
     r.step = random() % 5000;
     r.num_logprobs = i % 5 - 1;
+    if (i == 9 || i == 14 || i == 16) r.given_token = i * vocab / num_rows;
     in.rows.push_back(r);
     for (int id = 0; id < vocab; ++id) {
       float x = kind == 1   ? static_cast<float>(random() % 3)
@@ -218,7 +219,9 @@ TEST_P(CudaSample, EqualsDoublePrecision) {
     const std::vector<float> keys = keys_of(in, i);
     const int token = got[i];
     ASSERT_TRUE(token >= 0 && token < vocab) << "row " << i << " token " << token;
-    if (r.temperature <= 0) {
+    if (r.given_token >= 0) {
+      EXPECT_EQ(token, r.given_token) << "row " << i;
+    } else if (r.temperature <= 0) {
       EXPECT_EQ(token, std::max_element(keys.begin(), keys.end()) - keys.begin()) << "row " << i;
     } else {
       EXPECT_TRUE(may_draw(r, keys, token, 2e-5))
@@ -226,7 +229,7 @@ TEST_P(CudaSample, EqualsDoublePrecision) {
           << r.top_k << " top_p " << r.top_p << " min_p " << r.min_p << " typical_p "
           << r.typical_p;
     }
-    if (r.count_slot >= 0)
+    if (r.count_slot >= 0 && r.given_token < 0)
       ++want_counts[static_cast<size_t>(r.count_slot) * vocab + static_cast<size_t>(token)];
     if (r.num_logprobs < 0) continue;
     std::vector<float> raw(in.logits.begin() + static_cast<std::ptrdiff_t>(i * vocab),

@@ -428,6 +428,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   const bool logprobs =
       choice.num_logprobs >= 0 && (args.token_logprobs != nullptr || args.token_ranks != nullptr ||
                                    args.top_ids != nullptr || args.top_logprobs != nullptr);
+  if (choice.given_token >= 0) {
+    if (threadIdx.x == 0) args.tokens[index] = choice.given_token;
+    if (logprobs) write_logprobs(args, row, index, choice.given_token, shared, segment_sums);
+    return;
+  }
   if (choice.bias_count > 0) {
     const int segments = (args.vocab + kSegment - 1) / kSegment, words = (args.vocab + 31) / 32;
     auto* bits = reinterpret_cast<uint32_t*>(segment_sums + segments);

@@ -1,0 +1,65 @@
+// How fast text becomes token ids, on one core. There is no limit of the machine to compare with
+// but the copy of the text, which is printed beside.
+// usage: bench_ops_tokenizer TEXT_FILE MODEL...   (MODEL: a folder, or a GGUF file)
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zipage/tokenizer.h"
+
+namespace {
+
+constexpr size_t kShortBytes = 2000;
+
+// Megabytes a second: the median of seven runs.
+double megabytes_per_second(size_t bytes, const std::function<void()>& work) {
+  std::vector<double> seconds;
+  for (int i = 0; i < 7; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
+  return static_cast<double>(bytes) / seconds[3] / 1e6;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: %s TEXT_FILE MODEL...\n", argv[0]);
+    return 2;
+  }
+  std::ifstream file(argv[1], std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string copy;
+  const double copied = megabytes_per_second(text.size(), [&] {
+    copy.assign(text);
+    copy.shrink_to_fit();
+  });
+  std::printf("text: %zu bytes, copied at %.0f MB/s\n", text.size(), copied);
+  for (int i = 2; i < argc; ++i) {
+    const auto tokenizer = zipage::Tokenizer::load(argv[i]);
+    if (!tokenizer.ok()) {
+      std::fprintf(stderr, "%s\n", tokenizer.status().message().c_str());
+      return 1;
+    }
+    const zipage::Tokenizer& t = *tokenizer.value();
+    size_t tokens = 0;
+    const double whole = megabytes_per_second(text.size(), [&] { tokens = t.encode(text).size(); });
+    const double short_texts = megabytes_per_second(text.size(), [&] {
+      for (size_t at = 0; at < text.size(); at += kShortBytes)
+        t.encode(std::string_view(text).substr(at, kShortBytes));
+    });
+    std::printf("%6.1f MB/s, texts of %zu bytes %6.1f MB/s, %5.2f bytes a token  %s\n", whole,
+                kShortBytes, short_texts,
+                static_cast<double>(text.size()) / static_cast<double>(tokens), argv[i]);
+  }
+}
