@@ -134,7 +134,8 @@ TEST_F(KvTraceTest, BrokenFilesAreErrors) {
 // Found by fuzzing: the same position twice.
 TEST_F(KvTraceTest, PositionsMustAscend) {
   const auto file = [](char second_difference) {
-    const std::string payload{1, 1, 0, 0, 1, 9, 2, 0, 5, 9, 3, second_difference, 0, 0, 0, 0};
+    const std::string payload{7, 0, 0, 1, 1, 0, 0, 1, 9, 2, 0, 5, 9, 3, second_difference,
+                              0, 0, 0, 0};
     return std::string("ZPKVTR1\n") + static_cast<char>(payload.size()) + std::string(3, '\0') +
            payload;
   };

@@ -260,7 +260,8 @@ def kv_trace():
         return out + bytes([value])
 
     def record(heads, keep, *rest):
-        payload = b"".join(map(varint, (7, 300, 1, 2, heads, 1000, keep, *rest)))
+        payload = varint(5) + varint(0) + varint(4) + b"chat"
+        payload += b"".join(map(varint, (7, 300, 1, 2, heads, 1000, keep, *rest)))
         for head in range(heads):
             payload += b"".join(varint(1 + (head + i) % 200) for i in range(keep)) + bytes(range(2 * keep))
         return struct.pack("<I", len(payload)) + payload
