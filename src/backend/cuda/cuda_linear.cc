@@ -67,7 +67,9 @@ struct CudaLinear::Product {
                                                        &transpose, sizeof transpose));
     const auto& own = static_cast<const CudaLinearWeight&>(*args.weight);
     if (own.bias() != nullptr) {
-      // Added before the sum is rounded; its type is that of the output.
+      // Added before the sum is rounded; its type is that of the output. Seen otherwise (cuBLASLt
+      // 13.0, H200): where rows of a bf16 output are no multiple of 16 bytes, the sum is rounded to
+      // bf16, then the bias added and rounded again. The own kernels round once.
       const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
       const void* bias = args.out_dtype == DType::kF32 ? own.bias() : own.bias_bf16();
       ZIPAGE_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_EPILOGUE,

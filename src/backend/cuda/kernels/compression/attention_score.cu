@@ -634,7 +634,8 @@ void launch_all(Params params,
                 const CudaContext& context,
                 cudaStream_t stream) {
   if (kv.head_dim % 16 != 0 || kv.head_dim > 256) {
-    kernel_lacks("attention_score", "head_dim", kv.head_dim, "multiples of 16 up to 256");
+    kernel_lacks(params.peak ? "peak_update" : "attention_score", "head_dim", kv.head_dim,
+                 "multiples of 16 up to 256");
   }
   if (max_length <= 0) return;
   params.group = kv.num_q_heads / kv.num_kv_heads;
