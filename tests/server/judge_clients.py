@@ -128,7 +128,8 @@ def retries(client):
             next(reader)
         patient = client.with_options(max_retries=8)
         ask = dict(model="reasoner", prompt=PROMPT, max_tokens=3, temperature=0)
-        error = raises(openai.RateLimitError, lambda: client.completions.create(**ask), "queue is full")
+        hasty = client.with_options(max_retries=0)
+        error = raises(openai.RateLimitError, lambda: hasty.completions.create(**ask), "queue is full")
         assert int(error.response.headers["retry-after"]) >= 1, error.response.headers
         leave = threading.Timer(0.5, lambda: [stream.close() for stream in streams])
         leave.start()

@@ -85,7 +85,8 @@ def check_loglikelihood():
         assert len(sample["resps"]) == len(record["choices"])
         for choice, response in zip(record["choices"], sample["resps"]):
             ours, greedy = response[0]
-            context, whole = tokenizer.encode(record["prompt"]), tokenizer.encode(record["prompt"] + choice)
+            # lm-eval counts white space at the context's end to what follows it.
+            context, whole = tokenizer.encode(record["prompt"].rstrip()), tokenizer.encode(record["prompt"] + choice)
             assert whole[:len(context)] == context and len(whole) > len(context)
             with torch.no_grad():
                 logits = model(torch.tensor([whole[:-1]])).logits[0, len(context) - 1:].double()
