@@ -1,6 +1,6 @@
 // Speed of the CPU's linear op: per shape and number of rows, and its share of this machine's read
 // bandwidth (few rows) or of its f32 multiply-add peak (many rows), both measured in the same run.
-// usage: bench_ops_cpu_linear [--isa NAME] [--threads N] [--dtype bf16|f16|f32] [--compute
+// usage: bench_ops_cpu_linear [--isa NAME] [--threads N] [--dtype bf16|f16|f32|q8_0|...] [--compute
 // f32|bf16] [--model WORD]
 #include <algorithm>
 #include <chrono>
@@ -54,7 +54,8 @@ Options parse(int argc, char** argv) {
     if (flag == "--model") options.model = value;
     if (flag == "--dtype") {
       for (const DType dtype :
-           {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+           {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+            DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
         if (value == to_string(dtype)) options.weights = dtype;
       }
     }
@@ -115,6 +116,7 @@ int run(int argc, char** argv) {
               "rows", "us", "GB/s", "share", "GFLOP/s", "share");
   for (const LayerShape& shape : kShapes) {
     if (!options.model.empty() && options.model != shape.model) continue;
+    if (shape.in % packed_block_elements(options.weights) != 0) continue;
     Stack stack(backend, shape, options.weights, 256);
     for (const int64_t rows : {1, 2, 4, 8, 16, 64, 256}) {
       const double seconds = stack.best_call(rows, 0.3);

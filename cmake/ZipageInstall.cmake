@@ -30,6 +30,6 @@ install(TARGETS zipage RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT r
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 if(ZIPAGE_CUDA)
   # Found by the program in ../lib, and by others beside them or where the loader looks.
-  install(TARGETS zipage_cuda LIBRARY DESTINATION lib COMPONENT runtime)
+  install(TARGETS zipage_cuda LIBRARY DESTINATION lib COMPONENT runtime OPTIONAL)
   set_target_properties(zipage_cuda PROPERTIES INSTALL_RPATH "${CUDAToolkit_LIBRARY_DIR}")
 endif()

@@ -1,6 +1,6 @@
 // Answers a list of prompts as one batch: submit them all, then run the engine until it is idle.
 //
-//   offline_batch models/reasoner-16m 'mul 1234*5678' 'mul 77*1234'
+//   offline_batch models/reasoner-16m 'mul 1234*5678' 'mul 1425*3298'
 #include <cstdio>
 #include <string>
 #include <utility>

@@ -62,7 +62,7 @@ using OutputCallback = std::function<void(const RequestOutput&)>;
 
 struct EngineStats {
   int64_t num_running = 0, num_waiting = 0, num_swapped = 0, num_compressing = 0;
-  int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;
+  int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;  // cached ones are free
   int64_t num_query_slots = 0, num_used_query_slots = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;  // since the start
   int64_t recomputed_tokens = 0, preemptions = 0, compressions = 0, steps = 0;

@@ -1,10 +1,12 @@
 // zipage bench serve: load on a server of the OpenAI API, and what its clients see.
 #include <boost/json.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <memory>
+#include <thread>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -23,7 +25,7 @@ struct ServeBenchCommand {
   LoadOptions load;
   std::string base_url, host = "127.0.0.1", api_key, rate = "inf", temperature = "0", json_path,
                         output_path, expect_path;
-  int64_t port = 8000, timeout_seconds = 600;
+  int64_t port = 8000, timeout_seconds = 600, ready_seconds = 0;
   std::vector<std::string> goodput_words;
   bool no_stream = false, insecure = false;
   CLI::Option *num_prompts_option = nullptr, *output_len_option = nullptr;
@@ -64,6 +66,9 @@ void ServeBenchCommand::add_to(CLI::App& sub) {
   sub.add_option("--timeout", timeout_seconds, "Seconds without a byte that fail a request")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  sub.add_option("--ready-check-timeout-sec", ready_seconds,
+                 "Seconds to wait for a server that is not there yet, or loads")
+      ->check(CLI::NonNegativeNumber);
   sub.add_option("--seed", load.seed, "Seed of prompts, lengths and gaps")->capture_default_str();
   sub.add_flag("--no-stream", no_stream, "Whole answers instead of streams");
   sub.add_option("--goodput", goodput_words,
@@ -140,10 +145,15 @@ void ServeBenchCommand::check() {
 // The model's name and vocabulary; fails when nobody answers.
 void ServeBenchCommand::ask_model(const LoadTarget& target) {
   PlainResponse response;
-  try {
-    response = http_get(target, "/v1/models");
-  } catch (const Error& error) {
-    fail(error.code(), "--base-url {}; is the server running?", error.what());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(ready_seconds);
+  for (bool again = true; again; std::this_thread::sleep_for(std::chrono::milliseconds(200))) {
+    again = std::chrono::steady_clock::now() < deadline;
+    try {
+      response = http_get(target, "/v1/models");
+      if (response.status != 503) break;  // 503: it loads
+    } catch (const Error& error) {
+      if (!again) fail(error.code(), "--base-url {}; is the server running?", error.what());
+    }
   }
   const std::string where = target.url.text() + target.url.prefix + "/v1/models";
   if (response.status == 401) fail_invalid("--api-key: {} wants a key, or another one", where);

@@ -56,8 +56,11 @@ struct InspectCommand {
     std::printf("%s\n", table.summary().c_str());
     if (!table.empty()) {
       std::printf(
-          "%% of the tokens of each part whose entry is kept (sinks: first %d tokens, newest: last "
-          "%d, prompt and middle between; then by tenth of the sequence)\n\n%s",
+          "Percent of each part's tokens whose entry is kept: sinks (the first %d), prompt, "
+          "middle, "
+          "newest (the last %d);\n10%% ... 100%%: the sequence by tenths, oldest first. Of the "
+          "kept "
+          "entries: protected ones, scores of the others\n\n%s",
           KeptParts::kSinkTokens, KeptParts::kNewestTokens, table.text().c_str());
     }
     if (!json_path.empty()) write_json(json_path, {{"rows", table.json()}});

@@ -137,7 +137,8 @@ class Picture {
       lowest = std::min(lowest, 100 * (p.pass - standard_error(p)));
       fastest_ = std::max(fastest_, p.tokens_per_second);
     });
-    const double low = std::max(0.0, std::floor((lowest - 2) / 10) * 10);
+    const double step = tick_step(std::max(100 - (lowest - 2), 10.0));
+    const double low = std::max(0.0, std::floor((lowest - 2) / step) * step);
     title();
     by_budget(low);
     by_speed(low);
@@ -272,7 +273,10 @@ class Picture {
     }
     taken.push_back(at);
     svg_.text(at[0], at[1] + 4, text,
-              fmt::format("text-anchor=\"middle\" font-size=\"11\" fill=\"{}\"", color).c_str());
+              fmt::format("text-anchor=\"middle\" font-size=\"11\" fill=\"{}\" stroke=\"#ffffff\" "
+                          "stroke-width=\"3\" paint-order=\"stroke\"",
+                          color)
+                  .c_str());
   }
 
   void legend() {

@@ -89,8 +89,10 @@ std::string TraceTable::summary() const {
   for (const auto& [policy, used] : policies_) {
     policies += (policies.empty() ? "" : ", ") + std::string(to_string(KvPolicy(policy)));
   }
-  return fmt::format("{} compressions of {} requests, {} layers x {} KV heads, policy {}",
-                     compressions, requests_.size(), num_layers_, num_heads_, policies);
+  return fmt::format("{} compression{} of {} request{}, {} layers x {} KV heads, policy {}",
+                     compressions, compressions == 1 ? "" : "s", requests_.size(),
+                     requests_.size() == 1 ? "" : "s", num_layers_, num_heads_,
+                     policies.empty() ? "-" : policies);
 }
 
 std::string TraceTable::text() const {
@@ -104,8 +106,8 @@ std::string TraceTable::text() const {
     if (by_ == TraceRows::kHead) header.push_back("head");
   }
   header.insert(header.end(), std::begin(kRegions), std::end(kRegions));
-  for (size_t i = 1; i <= KeptParts::kNumTenths; ++i) header.push_back(fmt::format("{}/10", i));
-  header.insert(header.end(), {"protected", "mean score", "min score"});
+  for (size_t i = 1; i <= KeptParts::kNumTenths; ++i) header.push_back(fmt::format("{}%", 10 * i));
+  header.insert(header.end(), {"protected", "mean", "min"});
   std::vector<std::vector<std::string>> table = {header};
   for (const auto& [key, row] : rows_) {
     std::vector<std::string>& cells = table.emplace_back();

@@ -52,6 +52,7 @@ void KvTraceWriter::put(const std::string& bytes) {
 
 void KvTraceWriter::write(const KvTraceRecord& r) {
   const size_t entries = static_cast<size_t>(r.num_heads) * static_cast<size_t>(r.keep);
+  ZIPAGE_CHECK_GT(entries, size_t{0});
   ZIPAGE_CHECK_EQ(r.positions.size(), entries);
   ZIPAGE_CHECK_EQ(r.scores.size(), entries);
   bytes_.assign(kPrefixBytes, '\0');
@@ -146,9 +147,9 @@ bool KvTraceReader::next(KvTraceRecord& r) {
        {&r.layer, &r.num_heads, &r.length, &r.keep, &r.history, &r.prompt_length, &r.tokens}) {
     *field = static_cast<int32_t>(varint(kMostInt));
   }
+  // Heads without entries would cost time and no bytes.
+  if (r.num_heads < 1 || r.keep < 1) bad("a compression that keeps nothing");
   const uint64_t entries = static_cast<uint64_t>(r.num_heads) * static_cast<uint64_t>(r.keep);
-  // No compression keeps nothing, and such heads, being free, could be 2^31 in a few bytes.
-  if (entries == 0) bad("a record without entries");
   if (entries > payload_.size() / 3) bad("fewer entries than the record announces");
   r.positions.resize(entries);
   r.scores.resize(entries);

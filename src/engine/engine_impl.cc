@@ -141,10 +141,10 @@ Status EngineImpl::check_sampler(const SamplingParams& params) const {
                            : 0;
   const size_t biases = params.logit_bias.size() + params.bad_words.size() + stops;
   if (biases > static_cast<size_t>(parts_.max_bias)) {
-    return invalid(
-        fmt::format("logit_bias: {} tokens, with bad_words and the stop_token_ids that min_tokens "
-                    "holds back; at most {}",
-                    biases, parts_.max_bias));
+    return invalid(fmt::format(
+        "logit_bias: {} entries; at most {}, with bad_words and the stop_token_ids that "
+        "min_tokens holds back",
+        biases, parts_.max_bias));
   }
   return Status();
 }

@@ -24,7 +24,7 @@ void Metrics::render_engine(PrometheusText& text,
   const auto counter = [&](const char* suffix, double value, const char* help) {
     text.counter(name(suffix), labels, value, help);
   };
-  const int64_t used = s.num_blocks - s.num_free_blocks - s.num_cached_blocks;
+  const int64_t used = s.num_blocks - s.num_free_blocks;
   gauge("num_requests_running", static_cast<double>(s.num_running), "Sequences that run.");
   gauge("num_requests_waiting", static_cast<double>(s.num_waiting), "Sequences that wait.");
   gauge("num_requests_swapped", static_cast<double>(s.num_swapped),
@@ -62,7 +62,8 @@ void Metrics::render_engine(PrometheusText& text,
   text.family(blocks, "gauge", "KV blocks by state.");
   text.sample(blocks, labels + ",state=\"used\"", static_cast<double>(used));
   text.sample(blocks, labels + ",state=\"cached\"", static_cast<double>(s.num_cached_blocks));
-  text.sample(blocks, labels + ",state=\"free\"", static_cast<double>(s.num_free_blocks));
+  text.sample(blocks, labels + ",state=\"free\"",
+              static_cast<double>(s.num_free_blocks - s.num_cached_blocks));
   gauge("query_slots", static_cast<double>(s.num_query_slots), "Query slots.");
   gauge("query_slots_used", static_cast<double>(s.num_used_query_slots), "Query slots in use.");
   counter("compressions_total", static_cast<double>(s.compressions), "Compressions done.");

@@ -32,10 +32,10 @@ class RetryAfter {
   // The header's value for a request of so many prompts that is refused now.
   int64_t refuse(double now, int64_t prompts) {
     const double each_second = rate(now);
+    if (each_second <= 0) return kLeast;
     backlog_ =
         std::max(0.0, backlog_ - each_second * (now - asked_)) + static_cast<double>(prompts);
     asked_ = now;
-    if (each_second <= 0) return kLeast;
     // A client who is told the most comes back by then; more of a backlog says nothing new.
     backlog_ = std::min(backlog_, each_second * static_cast<double>(kMost));
     return std::clamp(static_cast<int64_t>(std::ceil(backlog_ / each_second)), kLeast, kMost);

@@ -152,17 +152,22 @@ TEST_F(KvTraceTest, PositionsMustAscend) {
   }
 }
 
-// Found by fuzzing: 2^31 heads of nothing took half a minute to read.
-TEST_F(KvTraceTest, HeadsWithoutEntriesAreRefused) {
-  const std::string payload{7, 0, 0, 1, 1, 0, 0, -1, -1, -1, -1, 7, 9, 0, 0, 5, 9};
-  put(std::string("ZPKVTR1\n") + static_cast<char>(payload.size()) + std::string(3, '\0') +
-      payload);
-  KvTraceRecord got;
-  try {
-    KvTraceReader(path_).next(got);
-    ADD_FAILURE() << "read";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("without entries"));
+// Found by fuzzing: 2^31 heads that keep nothing took minutes to read.
+TEST_F(KvTraceTest, HeadsThatKeepNothingAreRefused) {
+  const std::string many_heads = "\xff\xff\xff\xff\x07";
+  for (const auto& [heads, keep] : {std::pair{many_heads, 0}, {std::string(1, '\0'), 3}}) {
+    const std::string payload = std::string{7, 0, 0, 1, 1, 0, 0} + heads + '\x09' +
+                                static_cast<char>(keep) + std::string{0, 5, 9};
+    put(std::string("ZPKVTR1\n") + static_cast<char>(payload.size()) + std::string(3, '\0') +
+        payload);
+    KvTraceRecord got;
+    try {
+      KvTraceReader(path_).next(got);
+      ADD_FAILURE() << "read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), StatusCode::kDataLoss);
+      EXPECT_THAT(error.what(), testing::HasSubstr("keeps nothing"));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/json.hpp>
+#include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <map>
@@ -17,11 +18,13 @@ namespace zipage::testing_engine {
 
 inline std::string model_path() { return std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m"; }
 
-// f32 throughout, so that tokens can be compared with ==.
+// f32 throughout, so that tokens can be compared with ==. ZIPAGE_TEST_DEVICE=cuda runs the same
+// tests on a GPU.
 inline EngineOptions exact_options() {
   EngineOptions o;
   o.model = model_path();
-  o.device = "cpu";
+  const char* device = std::getenv("ZIPAGE_TEST_DEVICE");
+  o.device = device != nullptr ? device : "cpu";
   o.dtype = "float32";
   o.num_threads = 2;
   o.kv_cache_memory_bytes = int64_t{256} << 20;

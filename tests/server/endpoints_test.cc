@@ -175,6 +175,17 @@ TEST_F(Endpoints, MetricsAreWellFormed) {
   EXPECT_NE(ask("GET", "/metrics").body.find("vllm:num_requests_running{"), std::string::npos);
 }
 
+TEST_F(Endpoints, BlocksByState) {
+  engine.num_used_blocks = 30;
+  engine.num_cached_blocks = 50;
+  EXPECT_EQ(ask("GET", "/load").parsed().at("used_blocks"), 30);
+  const std::string text = ask("GET", "/metrics").body;
+  for (const char* line :
+       {"kv_cache_usage_perc{model_name=\"fake\",engine=\"0\"} 0.3\n", "state=\"used\"} 30\n",
+        "state=\"cached\"} 50\n", "state=\"free\"} 20\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+}
+
 TEST_F(Endpoints, LoadAndOpenapi) {
   send("POST", "/v1/completions", R"({"prompt":["a","b"]})");
   const auto turn = send("GET", "/load");

@@ -67,6 +67,7 @@ class FakeEngine : public Engine {
   // What each sequence says; the end comes after it.
   std::string answer = "hello";
   Status refusal;  // of the next submit()
+  int64_t num_used_blocks = 0, num_cached_blocks = 0;  // of stats(); cached ones are free
   std::function<void()> step_done;
   ByteTokenizer bytes;
   std::vector<Request> requests;  // submitted so far
@@ -100,7 +101,8 @@ class FakeEngine : public Engine {
     std::lock_guard lock(mutex_);
     EngineStats stats;
     stats.num_blocks = info_.num_blocks;
-    stats.num_free_blocks = info_.num_blocks;
+    stats.num_free_blocks = info_.num_blocks - num_used_blocks;
+    stats.num_cached_blocks = num_cached_blocks;
     stats.num_running = static_cast<int64_t>(live_.size());
     stats.generation_tokens = generated_;
     return stats;

@@ -119,7 +119,7 @@ TEST_F(Generations, EchoWithLogprobsAsLmEvalReadsThem) {
 
 TEST_F(Generations, EchoWithLogprobsIsTheSameForEachAnswerAndInAStream) {
   const std::string fields =
-      R"("prompt":["abc",[66,67]],"echo":true,"logprobs":1,"max_tokens":2,"n":2)";
+      R"("prompt":[[97,98,99],[66,67]],"echo":true,"logprobs":1,"max_tokens":2,"n":2)";
   const json::value whole = complete(fields).parsed();
   std::map<int64_t, json::array> tokens, values, tops, offsets;
   std::map<int64_t, std::string> texts;

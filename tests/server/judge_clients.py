@@ -123,8 +123,9 @@ def retries(client):
     streams = [client.completions.create(model="reasoner", prompt=PROMPT, stream=True, max_tokens=4000,
                                          extra_body={"ignore_eos": True}) for _ in range(16)]
     try:
-        for stream in streams:
-            next(iter(stream))
+        readers = [iter(stream) for stream in streams]  # a reader that is dropped closes its stream
+        for reader in readers:
+            next(reader)
         patient = client.with_options(max_retries=8)
         ask = dict(model="reasoner", prompt=PROMPT, max_tokens=3, temperature=0)
         error = raises(openai.RateLimitError, lambda: client.completions.create(**ask), "queue is full")

@@ -101,7 +101,7 @@ TEST(Loopback, ReadersThatStandStillTimeOut) {
   ServerOptions options;
   options.limits.write_timeout = std::chrono::seconds(1);
   options.limits.max_stream_buffer_bytes = size_t{1} << 30;
-  Loopback loopback(options);
+  Loopback loopback(options, std::chrono::microseconds(20));
   loopback.engine.answer = std::string(200000, 'x');
   Socket still(loopback.server->port(), 4096);
   still.send(post("/v1/completions", R"({"prompt":"x","stream":true,"max_tokens":200000})"));

@@ -27,7 +27,7 @@ void unpack_row(const LinearSegment& segment, int64_t output, int64_t in_feature
   const std::byte* panel = segment.panels.data() + output / kPanelOutputs * segment.panel_bytes;
   const int64_t n = output % kPanelOutputs;
   if (is_quant(segment.format)) {
-    unpack_quant_row(segment.format, panel, in_features / kQuantBlock, n, row);
+    unpack_quant_row(segment.format, panel, in_features, n, row);
     return;
   }
   const auto* half = reinterpret_cast<const uint16_t*>(panel);
@@ -87,9 +87,9 @@ void run_expanded(const LinearPlan& plan, const LinearTask& task, std::byte* scr
       const std::byte* packed_panel = task.panels + (p + i) * task.panel_bytes;
       std::byte* plain = scratch + i * plain_bytes;
       if (plan.round_panel == nullptr) {
-        plan.expand(packed_panel, task.in_features / kQuantBlock, reinterpret_cast<float*>(plain));
+        plan.expand(packed_panel, task.in_features, reinterpret_cast<float*>(plain));
       } else {
-        plan.expand(packed_panel, task.in_features / kQuantBlock, wide);
+        plan.expand(packed_panel, task.in_features, wide);
         plan.round_panel(wide, task.in_features, padded, reinterpret_cast<uint16_t*>(plain));
       }
     }
@@ -166,7 +166,7 @@ const float* round_rows_int8(const LinearPlan& plan,
                              int64_t in_features,
                              std::byte* to,
                              ThreadPool& pool) {
-  const int64_t num_blocks = in_features / kInt8Block;
+  const int64_t num_blocks = in_features / kQuantBlock;
   auto* rounded = reinterpret_cast<Int8Block*>(to);
   constexpr int64_t kBlocksPerPiece = 256;  // a few microseconds
   pool.parallel_for(rows, std::max<int64_t>(1, kBlocksPerPiece / num_blocks),
@@ -192,7 +192,7 @@ void linear(const LinearArgs& args, CpuContext& context) {
   const bool may_round = context.dtype == DType::kBF16 && context.isa >= Isa::kAvx2;
   const int64_t bf16_bytes = may_round ? kRoundedRows * padded * 2 : 0;
   const int64_t int8_bytes = may_round && weight.has_packed()
-                                 ? round_up(kRoundedRows * (in_features / kInt8Block) *
+                                 ? round_up(kRoundedRows * (in_features / kQuantBlock) *
                                                 static_cast<int64_t>(sizeof(Int8Block)),
                                             kAlignment)
                                  : 0;
@@ -230,7 +230,7 @@ void linear(const LinearArgs& args, CpuContext& context) {
       } else if (plan.inputs == InputForm::kInt8) {
         task.x = int8;
         task.x_stride =
-            in_features / kInt8Block * static_cast<int64_t>(sizeof(Int8Block) / sizeof(float));
+            in_features / kQuantBlock * static_cast<int64_t>(sizeof(Int8Block) / sizeof(float));
       }
       task.num_rows = rows;
       task.out = static_cast<float*>(args.out) + row * weight.out_features() + segment.first_output;

@@ -9,29 +9,15 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/context.h"
+#include "backend/cpu/panel_format.h"
 #include "tensor/tensor.h"
 
 namespace zipage::cpu {
-
-inline constexpr int64_t kPanelOutputs = 16;  // a panel: 16 output features
 
 // Inputs that were rounded to bf16 are padded to whole tiles.
 inline constexpr int64_t kInputPadding = 32;
 inline constexpr int64_t kRowPadding = 16;
 inline constexpr int64_t kRoundedRows = 256;  // at a time: bounds the scratch
-
-// Outputs beyond the last panel's end and inputs beyond in_features are zeros.
-enum class PanelFormat : uint8_t {
-  kBF16,  // [padded_in / 2][16 outputs][2 inputs], padded_in a multiple of 32: the pairs of VNNI
-          // and AMX products
-  kF16,   // [in][16 outputs]
-  kF32,   // [in][16 outputs]
-  // Packed weights: see quant_panel.h.
-  kQ8,     // Q8_0; also Q5_0
-  kQ8Min,  // Q5_1
-  kQ4,     // Q4_0
-  kQ4Min,  // Q4_1
-};
 
 // A run of outputs that are stored alike.
 struct LinearSegment {

@@ -1,5 +1,6 @@
 // Packed weights times 8-bit inputs with AVX2.
 #include "backend/cpu/linear_int8_body.h"
+#include "backend/cpu/quant_scales_avx2.h"
 
 namespace zipage::cpu {
 namespace {
@@ -8,6 +9,7 @@ struct Avx2 {
   using Float = __m256;
   static constexpr int kVectors = 2;  // a panel
   static constexpr int kLanes = 8;
+  static constexpr int kMaxRows = 4;
 
   static ZIPAGE_ALWAYS_INLINE inline Float zero() { return _mm256_setzero_ps(); }
   static ZIPAGE_ALWAYS_INLINE inline Float splat(float x) { return _mm256_set1_ps(x); }
@@ -19,8 +21,16 @@ struct Avx2 {
   static ZIPAGE_ALWAYS_INLINE inline Float fma(Float a, Float b, Float c) {
     return _mm256_fmadd_ps(a, b, c);
   }
-  static ZIPAGE_ALWAYS_INLINE inline Float scale(const std::byte* p, int half) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + half));
+  template <PanelFormat kFormat>
+  static constexpr bool has_offset() {
+    return kFormat != PanelFormat::kQ8 && kFormat != PanelFormat::kQ6K;
+  }
+  template <PanelFormat kFormat>
+  static ZIPAGE_ALWAYS_INLINE inline QuantScales scales(const std::byte* group,
+                                                        int64_t block,
+                                                        int part,
+                                                        int half) {
+    return quant_scales<kFormat>(group, block, part == kWhole ? 0 : part, half);
   }
 
   static ZIPAGE_ALWAYS_INLINE inline __m256i four_inputs(const Int8Block& x, int64_t k) {
@@ -28,57 +38,89 @@ struct Avx2 {
     __builtin_memcpy(&four, x.values + k, sizeof four);
     return _mm256_set1_epi32(four);
   }
+  static ZIPAGE_ALWAYS_INLINE inline __m256i load_half(const std::byte* line, int half) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(line) + half);
+  }
+  // Bits [kFrom, ...) of every byte moved to bit 4 and up, those of `mask` kept.
+  template <int kFrom>
+  static ZIPAGE_ALWAYS_INLINE inline __m256i to_bit_4(__m256i line, char mask) {
+    const __m256i moved = kFrom > 4   ? _mm256_srli_epi16(line, kFrom > 4 ? kFrom - 4 : 0)
+                          : kFrom < 4 ? _mm256_slli_epi16(line, kFrom < 4 ? 4 - kFrom : 0)
+                                      : line;
+    return _mm256_and_si256(moved, _mm256_set1_epi8(mask));
+  }
+  // Integers without a sign of inputs 4 j + i.
+  template <PanelFormat kFormat, int j>
+  static ZIPAGE_ALWAYS_INLINE inline __m256i line_of(const std::byte* integers, int half) {
+    constexpr int kBits = quant_layout(kFormat).bits;
+    const __m256i line = load_half(integers + 64 * (j % 4), half);
+    __m256i q = _mm256_and_si256(j < 4 ? line : _mm256_srli_epi16(line, 4), _mm256_set1_epi8(0xf));
+    if constexpr (kBits == 5) {
+      q = _mm256_or_si256(q, to_bit_4<j>(load_half(integers + 256, half), 0x10));
+    }
+    if constexpr (kBits == 6) {
+      const __m256i upper = load_half(integers + 256 + 64 * (j / 4), half);
+      q = _mm256_or_si256(q, to_bit_4<2 * (j % 4)>(upper, 0x30));
+    }
+    return q;
+  }
 
-  template <typename L, int R>
-  static ZIPAGE_ALWAYS_INLINE inline void dot_block(
-      const std::byte* lines, int half, const Int8Block* x, int64_t x_stride, Float (&dot)[R]) {
+  template <PanelFormat kFormat, int kPart, int R>
+  static ZIPAGE_ALWAYS_INLINE inline void dots(const std::byte* integers,
+                                               const Int8Block* x,
+                                               int64_t x_stride,
+                                               Float (&dot)[R][2]) {
+    constexpr int kBits = quant_layout(kFormat).bits;
+    constexpr int kLines = kPart == kWhole ? 8 : 4;
+    // Products that a 16-bit lane can add: each adds 2 * 127 times the largest integer, 128 (8
+    // bits), 63, 31 or 15.
+    constexpr int kFit = kBits == 8 ? 1 : kBits == 6 ? 2 : kBits == 5 ? 4 : 8;
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sum[R];
-    unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE { sum[r] = _mm256_setzero_si256(); });
-    unroll<L::lines>([&](auto j) ZIPAGE_ALWAYS_INLINE {
-      const __m256i line =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lines + 64 * j) + half);
-      if constexpr (L::nibbles) {
-        // A 16-bit lane adds 8 pairs of products: at most 8 * 2 * 15 * 127 = 30480.
-        const __m256i four_bits = _mm256_set1_epi8(0xf);
-        const __m256i low = _mm256_and_si256(line, four_bits);
-        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(line, 4), four_bits);
-        unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-          const Int8Block& in = x[r * x_stride];
-          sum[r] = _mm256_add_epi16(sum[r], _mm256_maddubs_epi16(low, four_inputs(in, 4 * j)));
-          sum[r] =
-              _mm256_add_epi16(sum[r], _mm256_maddubs_epi16(high, four_inputs(in, 16 + 4 * j)));
+    __m256i narrow[R][2], sum[R][2];
+    unroll<kLines>([&](auto t) ZIPAGE_ALWAYS_INLINE {
+      constexpr int j = line_at(kFormat, kPart, t);
+      __m256i line[2], size[2];
+      unroll<2>([&](auto h) ZIPAGE_ALWAYS_INLINE {
+        if constexpr (kBits == 8) {
+          // The product takes one unsigned operand: |w|, with w's sign moved to the input.
+          line[h] = load_half(integers + 64 * j, h);
+          size[h] = _mm256_abs_epi8(line[h]);
+        } else {
+          size[h] = line_of<kFormat, j>(integers, h);
+        }
+      });
+      unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
+        const __m256i four = four_inputs(x[r * x_stride], 4 * j);
+        unroll<2>([&](auto h) ZIPAGE_ALWAYS_INLINE {
+          __m256i in = four;
+          if constexpr (kBits == 8) in = _mm256_sign_epi8(four, line[h]);
+          const __m256i product = _mm256_maddubs_epi16(size[h], in);
+          narrow[r][h] = t % kFit == 0 ? product : _mm256_add_epi16(narrow[r][h], product);
+          if constexpr (t % kFit == kFit - 1) {
+            const __m256i wide = _mm256_madd_epi16(narrow[r][h], ones);
+            sum[r][h] = t < kFit ? wide : _mm256_add_epi32(sum[r][h], wide);
+          }
         });
-      } else {
-        // The product takes one unsigned operand: |w|, with w's sign moved to the input. A pair is
-        // at most 2 * 128 * 127.
-        const __m256i size = _mm256_abs_epi8(line);
-        unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-          const __m256i in = _mm256_sign_epi8(four_inputs(x[r * x_stride], 4 * j), line);
-          sum[r] =
-              _mm256_add_epi32(sum[r], _mm256_madd_epi16(_mm256_maddubs_epi16(size, in), ones));
-        });
-      }
+      });
     });
     unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-      dot[r] = _mm256_cvtepi32_ps(L::nibbles ? _mm256_madd_epi16(sum[r], ones) : sum[r]);
+      unroll<2>([&](auto h) ZIPAGE_ALWAYS_INLINE {
+        if constexpr (kFormat == PanelFormat::kQ6K) {
+          const __m256i inputs = _mm256_set1_epi32(x[r * x_stride].sums[kPart]);
+          sum[r][h] = _mm256_sub_epi32(sum[r][h], _mm256_slli_epi32(inputs, 5));
+        }
+        dot[r][h] = _mm256_cvtepi32_ps(sum[r][h]);
+      });
     });
   }
 };
 
 }  // namespace
 
-void linear_int8_q8_avx2(const LinearTask& task) { run_int8<Avx2, QuantPanel<false, false>>(task); }
-void linear_int8_q8min_avx2(const LinearTask& task) {
-  run_int8<Avx2, QuantPanel<false, true>>(task);
-}
-void linear_int8_q4_avx2(const LinearTask& task) { run_int8<Avx2, QuantPanel<true, false>>(task); }
-void linear_int8_q4min_avx2(const LinearTask& task) {
-  run_int8<Avx2, QuantPanel<true, true>>(task);
-}
+LinearKernel linear_int8_avx2(PanelFormat format) { return int8_kernel<Avx2>(format); }
 
 void round_int8_avx2(const float* x, int64_t num_blocks, Int8Block* rounded) {
-  for (int64_t b = 0; b < num_blocks; ++b, x += kInt8Block) {
+  for (int64_t b = 0; b < num_blocks; ++b, x += kQuantBlock) {
     __m256 v[4];
     __m256 largest = _mm256_setzero_ps(), poison = _mm256_setzero_ps();
     for (int i = 0; i < 4; ++i) {
@@ -98,24 +140,24 @@ void round_int8_avx2(const float* x, int64_t num_blocks, Int8Block* rounded) {
     constexpr float kTiny = 1e-30f;  // below, the inverse could overflow
     const float inverse = size > kTiny ? 127.0f / size : 0.0f;
     __m256i whole[4];
-    __m256i sum = _mm256_setzero_si256();
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; ++i)
       whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
-      sum = _mm256_add_epi32(sum, whole[i]);
-    }
     // Packing works within halves of 128 bits; the permutation restores the order.
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]),
                                              _mm256_packs_epi32(whole[2], whole[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i packed = _mm256_permutevar8x32_epi32(bytes, order);
     Int8Block& to = rounded[b];
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.values),
-                        _mm256_permutevar8x32_epi32(bytes, order));
-    alignas(32) int32_t sums[8];
-    _mm256_store_si256(reinterpret_cast<__m256i*>(sums), sum);
-    int32_t total = 0;
-    for (const int32_t s : sums) total += s;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.values), packed);
+    // Sums of four, then those of each half of 128 bits.
+    __m256i sums =
+        _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), packed), _mm256_set1_epi16(1));
+    sums = _mm256_hadd_epi32(sums, sums);
+    sums = _mm256_hadd_epi32(sums, sums);
+    to.sums[0] = _mm256_extract_epi32(sums, 0);
+    to.sums[1] = _mm256_extract_epi32(sums, 4);
     to.scale = size / 127.0f + not_finite;
-    to.scaled_sum = to.scale * static_cast<float>(total);
+    to.scaled_sum = to.scale * static_cast<float>(to.sums[0] + to.sums[1]);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/panel_format.h"
+
 namespace zipage::cpu {
 
 // out[r, n] = bias[n] + sum_k x[r, k] w[n, k] for rows [0, num_rows) and the outputs of panels
@@ -41,33 +43,21 @@ void linear_f32_avx512(const LinearTask& task);
 void linear_bf16_avx512bf16(const LinearTask& task);
 void linear_bf16_amx(const LinearTask& task);
 
-// Packed weights. expand: a panel as f32 [32 * num_blocks][16]. linear_row: tasks of one row.
-using ExpandPanel = void (*)(const std::byte* panel, int64_t num_blocks, float* out);
-void expand_q8_avx2(const std::byte* panel, int64_t num_blocks, float* out);
-void expand_q8min_avx2(const std::byte* panel, int64_t num_blocks, float* out);
-void expand_q4_avx2(const std::byte* panel, int64_t num_blocks, float* out);
-void expand_q4min_avx2(const std::byte* panel, int64_t num_blocks, float* out);
-void linear_row_q8_avx2(const LinearTask& task);
-void linear_row_q8min_avx2(const LinearTask& task);
-void linear_row_q4_avx2(const LinearTask& task);
-void linear_row_q4min_avx2(const LinearTask& task);
+// Packed weights. expand: a panel as f32 [in_features][16]. linear_row: tasks of one row.
+using ExpandPanel = void (*)(const std::byte* panel, int64_t in_features, float* out);
+ExpandPanel expand_avx2(PanelFormat format);
+LinearKernel linear_row_avx2(PanelFormat format);
 
 // Packed weights times inputs rounded to 8 bits: x is Int8Block [num_rows][in_features / 32].
-inline constexpr int64_t kInt8Block = 32;
 struct Int8Block {
-  int8_t values[kInt8Block];
+  int8_t values[kQuantBlock];
   float scale;       // input = scale * value; NaN where an input was NaN or infinite
   float scaled_sum;  // scale * sum of values
+  int32_t sums[2];   // of the first and the last 16 values
 };
 void round_int8_avx2(const float* x, int64_t num_blocks, Int8Block* rounded);
-void linear_int8_q8_avx2(const LinearTask& task);
-void linear_int8_q8min_avx2(const LinearTask& task);
-void linear_int8_q4_avx2(const LinearTask& task);
-void linear_int8_q4min_avx2(const LinearTask& task);
-void linear_int8_q8_avx512vnni(const LinearTask& task);
-void linear_int8_q8min_avx512vnni(const LinearTask& task);
-void linear_int8_q4_avx512vnni(const LinearTask& task);
-void linear_int8_q4min_avx512vnni(const LinearTask& task);
+LinearKernel linear_int8_avx2(PanelFormat format);
+LinearKernel linear_int8_avx512vnni(PanelFormat format);
 
 // A panel of f32 [count][16] as bf16 pairs [padded_count / 2][16][2], padded with zeros.
 void round_panel_avx512bf16(const float* panel,

@@ -15,48 +15,22 @@ struct PlainKernels {
   }
 };
 
-template <typename Function>
-struct QuantFunctions {
-  Function q8, q8min, q4, q4min;
-
-  Function of(PanelFormat format) const {
-    switch (format) {
-      case PanelFormat::kQ8:
-        return q8;
-      case PanelFormat::kQ8Min:
-        return q8min;
-      case PanelFormat::kQ4:
-        return q4;
-      default:
-        return q4min;
-    }
-  }
-};
-
 template <PanelFormat kFormat>
-void expand_scalar(const std::byte* panel, int64_t num_blocks, float* out) {
-  expand_quant_panel(kFormat, panel, num_blocks, out);
+void expand_scalar(const std::byte* panel, int64_t in_features, float* out) {
+  expand_quant_panel(kFormat, panel, in_features, out);
 }
 
 constexpr PlainKernels kScalarKernels = {linear_bf16_scalar, linear_f16_scalar, linear_f32_scalar};
-constexpr QuantFunctions<ExpandPanel> kScalarExpand = {
-    expand_scalar<PanelFormat::kQ8>, expand_scalar<PanelFormat::kQ8Min>,
-    expand_scalar<PanelFormat::kQ4>, expand_scalar<PanelFormat::kQ4Min>};
+constexpr ExpandPanel kScalarExpand[kNumQuantFormats] = {
+    expand_scalar<PanelFormat::kQ8>,    expand_scalar<PanelFormat::kQ4>,
+    expand_scalar<PanelFormat::kQ4Min>, expand_scalar<PanelFormat::kQ5>,
+    expand_scalar<PanelFormat::kQ5Min>, expand_scalar<PanelFormat::kQ4K>,
+    expand_scalar<PanelFormat::kQ5K>,   expand_scalar<PanelFormat::kQ6K>};
 
 #if defined(__x86_64__)
 
 constexpr PlainKernels kAvx2Kernels = {linear_bf16_avx2, linear_f16_avx2, linear_f32_avx2};
 constexpr PlainKernels kAvx512Kernels = {linear_bf16_avx512, linear_f16_avx512, linear_f32_avx512};
-constexpr QuantFunctions<ExpandPanel> kAvx2Expand = {expand_q8_avx2, expand_q8min_avx2,
-                                                     expand_q4_avx2, expand_q4min_avx2};
-constexpr QuantFunctions<LinearKernel> kAvx2Row = {linear_row_q8_avx2, linear_row_q8min_avx2,
-                                                   linear_row_q4_avx2, linear_row_q4min_avx2};
-
-constexpr QuantFunctions<LinearKernel> kAvx2Int8 = {linear_int8_q8_avx2, linear_int8_q8min_avx2,
-                                                    linear_int8_q4_avx2, linear_int8_q4min_avx2};
-constexpr QuantFunctions<LinearKernel> kVnniInt8 = {
-    linear_int8_q8_avx512vnni, linear_int8_q8min_avx512vnni, linear_int8_q4_avx512vnni,
-    linear_int8_q4min_avx512vnni};
 
 // A tile product has 16 rows: with fewer than half of them in use, vectors are as fast, since
 // memory decides.
@@ -67,10 +41,10 @@ constexpr int64_t kMinExpandedTileRows = 32;
 LinearPlan plan_packed(PanelFormat format, int64_t num_rows, const CpuContext& context) {
   LinearPlan plan;
   if (num_rows == 1) {
-    plan.kernel = kAvx2Row.of(format);
+    plan.kernel = linear_row_avx2(format);
     return plan;
   }
-  plan.expand = kAvx2Expand.of(format);
+  plan.expand = expand_avx2(format);
   plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).f32;
   return plan;
 }
@@ -82,7 +56,7 @@ LinearPlan plan_packed_rounded(PanelFormat format, int64_t num_rows, const CpuCo
   if (context.isa == Isa::kAmx && num_rows >= kMinExpandedTileRows) {
     plan.inputs = InputForm::kBF16;
     plan.round_inputs = round_inputs_avx512bf16;
-    plan.expand = kAvx2Expand.of(format);
+    plan.expand = expand_avx2(format);
     plan.round_panel = round_panel_avx512bf16;
     plan.kernel = linear_bf16_amx;
     return plan;
@@ -90,7 +64,7 @@ LinearPlan plan_packed_rounded(PanelFormat format, int64_t num_rows, const CpuCo
   plan.inputs = InputForm::kInt8;
   plan.round_int8 = round_int8_avx2;
   const bool vnni = context.isa >= Isa::kAvx512 && context.features.avx512_vnni;
-  plan.kernel = (vnni ? kVnniInt8 : kAvx2Int8).of(format);
+  plan.kernel = vnni ? linear_int8_avx512vnni(format) : linear_int8_avx2(format);
   return plan;
 }
 
@@ -124,7 +98,9 @@ LinearPlan plan_linear(PanelFormat format, int64_t num_rows, const CpuContext& c
   ZIPAGE_CHECK(context.isa == Isa::kScalar && num_rows > 0);
   LinearPlan plan;
   plan.kernel = kScalarKernels.of(is_quant(format) ? PanelFormat::kF32 : format);
-  if (is_quant(format)) plan.expand = kScalarExpand.of(format);
+  if (is_quant(format)) {
+    plan.expand = kScalarExpand[static_cast<int>(format) - static_cast<int>(PanelFormat::kQ8)];
+  }
   return plan;
 }
 

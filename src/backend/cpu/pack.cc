@@ -22,20 +22,21 @@ PanelFormat choose_format(const HostTensor& part) {
     case DType::kF32:
       return PanelFormat::kF32;
     case DType::kQ8_0:
-    case DType::kQ5_0:
       return PanelFormat::kQ8;
-    case DType::kQ5_1:
-      return PanelFormat::kQ8Min;
     case DType::kQ4_0:
       return PanelFormat::kQ4;
     case DType::kQ4_1:
       return PanelFormat::kQ4Min;
-    // No panels of their own yet: as f16, which costs up to 3.5 times the memory and rounds a
-    // weight by up to 2^-12.
+    case DType::kQ5_0:
+      return PanelFormat::kQ5;
+    case DType::kQ5_1:
+      return PanelFormat::kQ5Min;
     case DType::kQ4_K:
+      return PanelFormat::kQ4K;
     case DType::kQ5_K:
+      return PanelFormat::kQ5K;
     case DType::kQ6_K:
-      return PanelFormat::kF16;
+      return PanelFormat::kQ6K;
     default:
       break;
   }
@@ -51,8 +52,10 @@ int64_t bytes_per_panel(PanelFormat format, int64_t in_features) {
       return in_features * kPanelOutputs * 2;
     case PanelFormat::kF32:
       return in_features * kPanelOutputs * 4;
-    default:
-      return in_features / kQuantBlock * quant_layout(format).block_bytes();
+    default: {
+      const QuantLayout layout = quant_layout(format);
+      return in_features / layout.group_inputs() * layout.group_bytes();
+    }
   }
 }
 
@@ -69,17 +72,6 @@ void pack_row(
     const int64_t place = format == PanelFormat::kBF16 ? (k / 2 * kPanelOutputs + n) * 2 + k % 2
                                                        : k * kPanelOutputs + n;
     std::memcpy(panel + place * 2, row + k * 2, 2);
-  }
-}
-
-// As pack_row, of a row of packed blocks that becomes f16.
-void pack_as_f16(const HostTensor& part, const std::byte* row, int64_t n, std::byte* panel) {
-  const int64_t in_features = part.shape[1];
-  std::vector<float> values(static_cast<size_t>(in_features));
-  dequantize({part.name, part.dtype, {1, in_features}, row}, values);
-  for (int64_t k = 0; k < in_features; ++k) {
-    const uint16_t bits = f32_to_f16(values[static_cast<size_t>(k)]);
-    std::memcpy(panel + (k * kPanelOutputs + n) * 2, &bits, 2);
   }
 }
 
@@ -138,9 +130,7 @@ LinearSegment pack_segment(PanelFormat format,
           const int64_t row_bytes = dtype_bytes(source.part->dtype, in_features);
           const std::byte* row = source.part->data + (output - source.begin) * row_bytes;
           if (is_quant(format)) {
-            pack_quant_row(source.part->dtype, row, in_features / kQuantBlock, n, format, panel);
-          } else if (is_packed(source.part->dtype)) {
-            pack_as_f16(*source.part, row, n, panel);
+            pack_quant_row(source.part->dtype, row, in_features, n, format, panel);
           } else {
             pack_row(format, row, in_features, n, panel);
           }

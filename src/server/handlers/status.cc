@@ -26,7 +26,7 @@ void handle_load(Service& service, const HttpRequest&, const std::shared_ptr<Exc
     const EngineStats stats = engine->stats();
     load["running"] = stats.num_running;
     load["waiting"] = stats.num_waiting;
-    load["used_blocks"] = stats.num_blocks - stats.num_free_blocks - stats.num_cached_blocks;
+    load["used_blocks"] = stats.num_blocks - stats.num_free_blocks;
     load["num_blocks"] = stats.num_blocks;
   }
   exchange->respond({.body = boost::json::serialize(load)});
