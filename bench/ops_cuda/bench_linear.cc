@@ -68,10 +68,10 @@ double sample_error(Bench& bench,
 }  // namespace
 
 void bench_linear(Bench& bench) {
-  double own_layer[8] = {};
-  double cublas_layer[8] = {};
-  double chosen_layer[8] = {};
-  const int32_t counts[] = {1, 8, 32, 64, 96, 128, 157, 192};
+  constexpr int32_t counts[] = {1, 2, 4, 8, 32, 64, 96, 128, 157, 168, 192};
+  double own_layer[std::size(counts)] = {};
+  double cublas_layer[std::size(counts)] = {};
+  double chosen_layer[std::size(counts)] = {};
   CudaLinear& linear = bench.backend->linear_kernels();
   for (const Shape& shape : kShapes) {
     const double bytes = 2.0 * static_cast<double>(shape.out * shape.in);
@@ -102,6 +102,18 @@ void bench_linear(Bench& bench) {
       std::snprintf(name, sizeof name, "%-8s T %3d own (error %.1e%s)", shape.name, tokens, error,
                     error < 8e-3 ? "" : " WRONG");
       bench.print_bytes(name, best, bytes);
+      if (tokens <= kMaxGemvTokens) {
+        bench.backend->fill_zero(out.data(), out.bytes(), *bench.stream);
+        const double gemv_us =
+            bench.time_us(ops, [&](int i) { linear.run_gemv(args(i), bench.cuda()); });
+        linear.run_gemv(args(0), bench.cuda());
+        const double gemv_error =
+            sample_error(bench, shape, 0, kXOffset, tokens,
+                         bench.download<std::byte>(out.data(), out_bytes), out_dtype);
+        std::snprintf(name, sizeof name, "%-8s T %3d own, row by row (error %.1e%s)", shape.name,
+                      tokens, gemv_error, gemv_error < 8e-3 ? "" : " WRONG");
+        bench.print_bytes(name, gemv_us, bytes);
+      }
       const double cublas_us =
           bench.time_us(ops, [&](int i) { linear.run_cublas(args(i), bench.cuda()); });
       std::snprintf(name, sizeof name, "%-8s T %3d cuBLASLt", shape.name, tokens);

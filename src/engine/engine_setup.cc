@@ -6,6 +6,7 @@
 
 #include "backend/registry/registry.h"
 #include "base/error.h"
+#include "engine/device_memory.h"
 #include "model/open_model.h"
 
 namespace zipage {
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int64_t kDefaultCpuKvBytes = int64_t{1} << 30;
 constexpr int32_t kMaxLogprobs = 20;
+// Of a GPU: captured graphs and the workspace of products, allocated after the cache.
+constexpr size_t kGraphsAndWorkspaceBytes = size_t{320} << 20;
 
 // Biased ids of all rows of a step: a thousand a request unless there are very many.
 int32_t bias_capacity(int32_t max_num_seqs) {
@@ -98,7 +101,11 @@ class Setup {
   void make_cache();
   void make_scheduler();
   void describe();
-  int64_t kv_memory_bytes(size_t later_bytes) const;
+  RunnerLimits runner_limits() const;
+  size_t runner_bytes() const;
+  void check_room_for_model() const;
+  void check_room_for_cache(const MemoryPlan& plan, const KvCacheConfig& cache) const;
+  int64_t kv_memory_bytes() const;
 
   EngineOptions options_;
   EngineParts parts_;
@@ -182,6 +189,71 @@ void Setup::resolve_lengths() {
              .score_capacity = max_blocks_per_seq_ * o.block_size};
 }
 
+RunnerLimits Setup::runner_limits() const {
+  const EngineOptions& o = options_;
+  return {.batch = {.max_tokens = o.max_num_batched_tokens,
+                    .max_rows = o.max_num_seqs,
+                    .max_logits = o.max_num_seqs,
+                    .max_blocks_per_row =
+                        static_cast<int32_t>((o.max_model_len + o.block_size - 1) / o.block_size),
+                    .max_bias = bias_capacity(o.max_num_seqs),
+                    .block_size = o.block_size,
+                    .window_size = compression_.window_size},
+          .max_logprobs = std::min(kMaxLogprobs, parts_.config.vocab_size),
+          .sample_workspace_bytes = parts_.backend->sample_workspace_bytes(limits_),
+          .max_kv_len = limits_.max_kv_len};
+}
+
+// On a GPU: what is allocated after the cache, besides compression scratch.
+size_t Setup::runner_bytes() const {
+  return ModelRunner::bytes(runner_limits(), parts_.config.vocab_size) + kGraphsAndWorkspaceBytes;
+}
+
+// Before anything is loaded.
+void Setup::check_room_for_model() const {
+  const DeviceInfo device = parts_.backend->info();
+  if (device.kind == "cpu") return;
+  const DType dtype = parts_.backend->activation_dtype();
+  std::vector<MemoryPart> parts = {
+      {"weights", static_cast<size_t>(dtype_bytes(dtype, count_parameters(parts_.config)))},
+      {"activations", Decoder::activation_bytes(parts_.config, dtype, decoder_limits_)},
+      {"sampling, graphs and workspaces", runner_bytes()}};
+  const double gib = static_cast<double>(device.total_bytes) / 0x1p30;
+  if (options_.kv_cache_memory_bytes > 0) {
+    parts.push_back(
+        {"KV cache (--kv-cache-memory)", static_cast<size_t>(options_.kv_cache_memory_bytes)});
+    return check_device_memory(parts, device.free_bytes,
+                               fmt::format("free of {:.2f} GiB on {}", gib, device.name));
+  }
+  const double allowed = options_.gpu_memory_utilization * static_cast<double>(device.total_bytes) -
+                         static_cast<double>(device.total_bytes - device.free_bytes);
+  check_device_memory(
+      parts, static_cast<size_t>(std::max(allowed, 0.0)),
+      fmt::format("--gpu-memory-utilization {} of {:.2f} GiB on {}, less what others use",
+                  options_.gpu_memory_utilization, gib, device.name));
+}
+
+// With a number of blocks that the user gives, or beside others that have taken memory since.
+void Setup::check_room_for_cache(const MemoryPlan& plan, const KvCacheConfig& cache) const {
+  const DeviceInfo device = parts_.backend->info();
+  if (device.kind == "cpu") return;
+  const MemoryPart parts[] = {{fmt::format("{} KV blocks", plan.num_blocks),
+                               static_cast<size_t>(plan.num_blocks) * kv_block_bytes(cache)},
+                              {fmt::format("{} compression slots", plan.num_slots),
+                               static_cast<size_t>(plan.num_slots) * kv_slot_bytes(cache)},
+                              {"compression scratch", plan.reserved_bytes},
+                              {"sampling, graphs and workspaces", runner_bytes()}};
+  check_device_memory(
+      parts, device.free_bytes,
+      fmt::format("free beside {:.2f} GiB of weights and activations; --num-gpu-blocks-override, "
+                  "--kv-cache-memory and --max-num-seqs decide about it",
+                  static_cast<double>(parts_.decoder->weight_bytes() +
+                                      Decoder::activation_bytes(parts_.config,
+                                                                parts_.backend->activation_dtype(),
+                                                                decoder_limits_)) /
+                      0x1p30));
+}
+
 void Setup::make_decoder() {
   const ModelConfig& c = parts_.config;
   decoder_limits_ = {
@@ -189,6 +261,7 @@ void Setup::make_decoder() {
       .max_logits = options_.max_num_seqs,
       .max_positions = static_cast<int32_t>(options_.max_model_len),
       .attention_workspace_bytes = parts_.backend->attention_workspace_bytes(limits_)};
+  check_room_for_model();
   const auto progress = [&](int done, int total) {
     if (options_.progress) options_.progress("weights", done, total);
   };
@@ -203,30 +276,15 @@ void Setup::make_decoder() {
   source_.reset();  // the backend has its own copy
 }
 
-// What the cache may take; later_bytes: what is still to be allocated besides it.
-int64_t Setup::kv_memory_bytes(size_t later_bytes) const {
+// What the cache may take.
+int64_t Setup::kv_memory_bytes() const {
   if (options_.kv_cache_memory_bytes > 0) return options_.kv_cache_memory_bytes;
   const DeviceInfo device = parts_.backend->info();
   if (device.kind == "cpu") return kDefaultCpuKvBytes;
   // Weights and activations are allocated by now, so that free_bytes has them taken off.
   const double allowed = options_.gpu_memory_utilization * static_cast<double>(device.total_bytes);
-  const double used = static_cast<double>(device.total_bytes - device.free_bytes + later_bytes);
-  const auto left = static_cast<int64_t>(allowed - used);
-  if (left <= 0) {
-    fail(StatusCode::kResourceExhausted,
-         "--gpu-memory-utilization: {} of {:.1f} GiB leaves nothing for the KV cache: weights take "
-         "{:.1f} GiB, activations "
-         "{:.1f} GiB",
-         options_.gpu_memory_utilization, static_cast<double>(device.total_bytes) / 0x1p30,
-         static_cast<double>(parts_.decoder->weight_bytes()) / 0x1p30,
-
-         static_cast<double>(Decoder::activation_bytes(parts_.config,
-                                                       parts_.backend->activation_dtype(),
-                                                       decoder_limits_) +
-                             later_bytes) /
-             0x1p30);
-  }
-  return left;
+  const double used = static_cast<double>(device.total_bytes - device.free_bytes + runner_bytes());
+  return std::max<int64_t>(0, static_cast<int64_t>(allowed - used));
 }
 
 void Setup::make_cache() {
@@ -255,19 +313,9 @@ void Setup::make_cache() {
                                .rotary_dim = c.rope.rotary_dim,
                                .attention_scale = c.attention_scale(),
                                .rope_cos_sin = parts_.decoder->rope_cos_sin()};
-  const RunnerLimits runner{.batch = {.max_tokens = o.max_num_batched_tokens,
-                                      .max_rows = o.max_num_seqs,
-                                      .max_logits = o.max_num_seqs,
-                                      .max_blocks_per_row = static_cast<int32_t>(
-                                          (o.max_model_len + o.block_size - 1) / o.block_size),
-                                      .max_bias = bias_capacity(o.max_num_seqs),
-                                      .block_size = o.block_size,
-                                      .window_size = compression_.window_size},
-                            .max_logprobs = std::min(kMaxLogprobs, c.vocab_size),
-                            .sample_workspace_bytes = backend.sample_workspace_bytes(limits_),
-                            .max_kv_len = limits_.max_kv_len};
+  const RunnerLimits runner = runner_limits();
   // No row is longer than the pool: scratch for longer ones would only take blocks away.
-  const int64_t kv_memory = kv_memory_bytes(ModelRunner::bytes(runner, c.vocab_size));
+  const int64_t kv_memory = kv_memory_bytes();
   const int64_t most_blocks = o.num_gpu_blocks_override > 0
                                   ? o.num_gpu_blocks_override
                                   : kv_memory / static_cast<int64_t>(kv_block_bytes(cache));
@@ -304,6 +352,7 @@ void Setup::make_cache() {
     options_.max_model_len = pool_tokens;
     parts_.log.warning("max_model_len: {} tokens, the whole of the KV memory", pool_tokens);
   }
+  check_room_for_cache(plan, cache);
   parts_.cache = std::make_unique<KvCache>(backend, cache, plan);
   if (compression_.capped()) {
     parts_.compressor = std::make_unique<Compressor>(backend, parts_.cache->view(), model,
@@ -315,9 +364,14 @@ void Setup::make_cache() {
   parts_.runner = std::make_unique<ModelRunner>(backend, *parts_.decoder, *parts_.cache,
                                                 parts_.compressor.get(), c.vocab_size, runner);
   if (!o.enforce_eager) {
+    const size_t free_before = backend.info().free_bytes;
     parts_.runner->capture_graphs([&](int done, int total) {
       if (options_.progress) options_.progress("CUDA graphs", done, total);
     });
+    if (const size_t free_after = backend.info().free_bytes; free_after < free_before) {
+      parts_.log.debug("CUDA graphs take {:.1f} MiB",
+                       static_cast<double>(free_before - free_after) / 0x1p20);
+    }
   }
   parts_.max_bias = bias_capacity(o.max_num_seqs) / o.max_num_seqs;
   parts_.max_logprobs = runner.max_logprobs;

@@ -8,7 +8,7 @@ namespace zipage::testing {
 namespace {
 
 TEST_P(CompressionOpTest, AttentionScore) {
-  for_each_case([](Backend& backend, CompressionCase& c) {
+  for_each_key_case("attention_score", [](Backend& backend, CompressionCase& c) {
     float* score = c.new_rows();
     const float scale = 1.0f / std::sqrt(static_cast<float>(c.shape().head_dim));
     backend.attention_score({c.args(), scale, score, c.workspace()}, c.stream());
@@ -58,7 +58,7 @@ TEST_P(CompressionOpTest, MaxPool) {
 TEST_P(CompressionOpTest, RedundancyOfPairs) {
   for (const Redundancy mode : {Redundancy::kLightning, Redundancy::kFlash, Redundancy::kRaw}) {
     for (const bool derotate : {false, true}) {
-      for_each_case([&](Backend& backend, CompressionCase& c) {
+      for_each_key_case("redundancy", [&](Backend& backend, CompressionCase& c) {
         float* out = c.new_rows();
         backend.redundancy({c.args(), mode, 0.5f, 0.4f, derotate, c.rope(), c.shape().rotary_dim,
                             out, c.workspace()},
@@ -83,7 +83,7 @@ TEST_P(CompressionOpTest, RedundancyOfPairs) {
 }
 
 TEST_P(CompressionOpTest, CenterRedundancy) {
-  for_each_case([](Backend& backend, CompressionCase& c) {
+  for_each_key_case("center_redundancy", [](Backend& backend, CompressionCase& c) {
     float* out = c.new_rows();
     backend.center_redundancy({c.args(), 0.4f, c.rope(), c.shape().rotary_dim, out, c.workspace()},
                               c.stream());
@@ -216,7 +216,7 @@ TEST_P(CompressionOpTest, Protection) {
 
 TEST_P(CompressionOpTest, PeakUpdate) {
   for (const bool to_scratch : {false, true}) {
-    for_each_case([&](Backend& backend, CompressionCase& c) {
+    for_each_key_case("peak_update", [&](Backend& backend, CompressionCase& c) {
       // Job 3 is longer than the score cache: scratch only.
       PeakUpdateBatch batch;
       batch.num_updates = to_scratch ? 4 : 3;

@@ -2,6 +2,7 @@
 // and preemption; never lost to the prefix cache.
 #include "engine/engine_fixture.h"
 #include "engine/engine_impl.h"
+#include "engine/tiny_engine.h"
 #include "support/judge.h"
 
 namespace zipage::testing_engine {
@@ -177,6 +178,49 @@ TEST(PromptLogprobsTest, APreemptedPromptKeepsWhatItHas) {
     EXPECT_GE(other->stats().preemptions, 3);
     EXPECT_TRUE(same(scored.by_index[0], calm.by_index[0])) << "swap " << swap;
     EXPECT_EQ(scored.tokens, calm.tokens);
+  }
+}
+
+// A device's steps are read one step later; requests come, leave and are preempted meanwhile.
+TEST(PromptLogprobsTest, StepsThatAreReadLateGiveTheSame) {
+  const testing::TinyModel model;
+  EngineOptions options = tiny_options(model);
+  options.max_num_batched_tokens = 24;
+  options.max_num_seqs = 5;
+  const std::vector<int> lengths = {1, 2, 24, 25, 61, 130, 200};
+  std::vector<std::vector<Scored>> by_kind;
+  for (const char* kind : {"cpu", "late"}) {
+    testing::UnrulyBackend::Behaviour behaviour;
+    behaviour.kind = kind;
+    TinyEngine tiny(options, behaviour);
+    std::vector<Scored>& all = by_kind.emplace_back(lengths.size() + 1);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      Request r = tiny_request(static_cast<int>(i), lengths[i], 40);
+      r.sampling.prompt_logprobs = static_cast<int32_t>(3 * i);
+      start(tiny.engine(), r, all[i]);
+    }
+    Request leaves = tiny_request(9, 150, 40);
+    leaves.sampling.prompt_logprobs = 2;
+    const RequestId gone = start(tiny.engine(), leaves, all.back());
+    bool more = true;
+    for (int step = 0; more; ++step) {
+      more = tiny.step();
+      if (step == 14) tiny.engine().abort(gone);
+      if (step % 5 != 4) continue;
+      for (const SequenceId id : tiny.engine().sequences_for_test(1 + step / 5 % lengths.size()))
+        tiny.scheduler().force_preempt(id);
+    }
+    EXPECT_GT(tiny.stats().preemptions, 3) << kind;
+    tiny.expect_nothing_held();
+  }
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    ASSERT_EQ(by_kind[0][i].by_index[0].size(), static_cast<size_t>(lengths[i]));
+    EXPECT_TRUE(same(by_kind[0][i].by_index[0], by_kind[1][i].by_index[0])) << lengths[i];
+    EXPECT_EQ(by_kind[0][i].tokens, by_kind[1][i].tokens);
+    TinyEngine alone(options);
+    Request r = tiny_request(static_cast<int>(i), lengths[i], 40);
+    r.sampling.prompt_logprobs = static_cast<int32_t>(3 * i);
+    EXPECT_TRUE(same(score(alone.engine(), r).by_index[0], by_kind[0][i].by_index[0]));
   }
 }
 

@@ -259,8 +259,8 @@ def kv_trace():
             out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
         return out + bytes([value])
 
-    def record(heads, keep, *rest):
-        payload = varint(5) + varint(0) + varint(4) + b"chat"
+    def record(heads, keep, *rest, name=b"chatcmpl-1"):
+        payload = varint(77) + varint(1) + varint(len(name)) + name
         payload += b"".join(map(varint, (7, 300, 1, 2, heads, 1000, keep, *rest)))
         for head in range(heads):
             payload += b"".join(varint(1 + (head + i) % 200) for i in range(keep)) + bytes(range(2 * keep))
@@ -268,7 +268,7 @@ def kv_trace():
 
     yield b"ZPKVTR1\n"
     yield b"ZPKVTR1\n" + record(2, 3, 0, 64, 1000)
-    yield b"ZPKVTR1\n" + record(1, 40, 30, 64, 1000) + record(2, 0, 0, 0, 0)
+    yield b"ZPKVTR1\n" + record(1, 40, 30, 64, 1000) + record(2, 1, 0, 0, 0, name=b"")
 
 
 def http():
@@ -315,7 +315,7 @@ WORDS = {
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
     for name, maker in SEEDS.items():

@@ -66,7 +66,7 @@ class FakeEngine : public Engine {
 
   // What each sequence says; the end comes after it.
   std::string answer = "hello";
-  Status refusal;  // of the next submit()
+  Status refusal;                                      // of the next submit()
   int64_t num_used_blocks = 0, num_cached_blocks = 0;  // of stats(); cached ones are free
   std::function<void()> step_done;
   ByteTokenizer bytes;

@@ -1,8 +1,12 @@
 // Every request field of the OpenAI API and of vLLM's extensions (interfaces.md, 3): what it asks
 // for reaches the engine or is seen in the answer, or a 400 names it.
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
+#include <sstream>
 
+#include "server/router.h"
 #include "server/service_fixture.h"
 
 namespace zipage::testing_server {
@@ -268,6 +272,18 @@ TEST_F(Interfaces, EveryFieldOfChatIsHonouredOrRefused) { check(true, chat_rows(
 
 TEST_F(Interfaces, EveryFieldOfCompletionsIsHonouredOrRefused) {
   check(false, completion_rows(), kCompletionFields);
+}
+
+TEST_F(Interfaces, EveryEndpointIsInTheDocumentation) {
+  std::ifstream file(std::string(ZIPAGE_SOURCE_DIR) + "/docs/api.md");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  for (const server::Route& route : server::routes()) {
+    const std::string name(route.name);
+    const std::string shown = name + (name.ends_with('/') ? "{id}" : "");
+    EXPECT_TRUE(has(text, ("`" + shown + "`").c_str()) ||
+                has(text, ("`" + std::string(route.method) + " " + shown + "`").c_str()))
+        << route.method << " " << shown;
+  }
 }
 
 TEST_F(Interfaces, AnswersHaveEveryField) {

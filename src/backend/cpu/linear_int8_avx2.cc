@@ -65,6 +65,30 @@ struct Avx2 {
     return q;
   }
 
+  // sum += pairs of products. Written out: the compiler would add them as a tree, whose leaves then
+  // all wait on the stack.
+  static ZIPAGE_ALWAYS_INLINE inline void add_products(__m256i size, __m256i in, __m256i& sum) {
+    __m256i product;
+    __asm__(
+        "vpmaddubsw %[in], %[size], %[product]\n\t"
+        "vpaddw %[product], %[sum], %[sum]"
+        : [product] "=&x"(product), [sum] "+x"(sum)
+        : [in] "x"(in), [size] "x"(size));
+  }
+  // sum += fours of products of signed numbers. The product takes one unsigned operand: |w|, with
+  // w's sign moved to the input.
+  static ZIPAGE_ALWAYS_INLINE inline void add_signed_products(
+      __m256i w, __m256i size, __m256i in, __m256i ones, __m256i& sum) {
+    __m256i product;
+    __asm__(
+        "vpsignb %[w], %[in], %[product]\n\t"
+        "vpmaddubsw %[product], %[size], %[product]\n\t"
+        "vpmaddwd %[ones], %[product], %[product]\n\t"
+        "vpaddd %[product], %[sum], %[sum]"
+        : [product] "=&x"(product), [sum] "+x"(sum)
+        : [w] "x"(w), [size] "x"(size), [in] "x"(in), [ones] "x"(ones));
+  }
+
   template <PanelFormat kFormat, int kPart, int R>
   static ZIPAGE_ALWAYS_INLINE inline void dots(const std::byte* integers,
                                                const Int8Block* x,
@@ -72,17 +96,20 @@ struct Avx2 {
                                                Float (&dot)[R][2]) {
     constexpr int kBits = quant_layout(kFormat).bits;
     constexpr int kLines = kPart == kWhole ? 8 : 4;
-    // Products that a 16-bit lane can add: each adds 2 * 127 times the largest integer, 128 (8
-    // bits), 63, 31 or 15.
-    constexpr int kFit = kBits == 8 ? 1 : kBits == 6 ? 2 : kBits == 5 ? 4 : 8;
+    // Pairs of products that a 16-bit lane can add: each is at most 2 * 127 times the largest
+    // integer, 63, 31 or 15.
+    constexpr int kFit = kBits == 6 ? 2 : kBits == 5 ? 4 : 8;
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i narrow[R][2], sum[R][2];
+    if constexpr (kBits == 8) {
+      unroll<R * 2>([&](auto i)
+                        ZIPAGE_ALWAYS_INLINE { sum[i / 2][i % 2] = _mm256_setzero_si256(); });
+    }
     unroll<kLines>([&](auto t) ZIPAGE_ALWAYS_INLINE {
       constexpr int j = line_at(kFormat, kPart, t);
       __m256i line[2], size[2];
       unroll<2>([&](auto h) ZIPAGE_ALWAYS_INLINE {
         if constexpr (kBits == 8) {
-          // The product takes one unsigned operand: |w|, with w's sign moved to the input.
           line[h] = load_half(integers + 64 * j, h);
           size[h] = _mm256_abs_epi8(line[h]);
         } else {
@@ -90,15 +117,20 @@ struct Avx2 {
         }
       });
       unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-        const __m256i four = four_inputs(x[r * x_stride], 4 * j);
+        const __m256i in = four_inputs(x[r * x_stride], 4 * j);
         unroll<2>([&](auto h) ZIPAGE_ALWAYS_INLINE {
-          __m256i in = four;
-          if constexpr (kBits == 8) in = _mm256_sign_epi8(four, line[h]);
-          const __m256i product = _mm256_maddubs_epi16(size[h], in);
-          narrow[r][h] = t % kFit == 0 ? product : _mm256_add_epi16(narrow[r][h], product);
-          if constexpr (t % kFit == kFit - 1) {
-            const __m256i wide = _mm256_madd_epi16(narrow[r][h], ones);
-            sum[r][h] = t < kFit ? wide : _mm256_add_epi32(sum[r][h], wide);
+          if constexpr (kBits == 8) {
+            add_signed_products(line[h], size[h], in, ones, sum[r][h]);
+          } else {
+            if constexpr (t % kFit == 0) {
+              narrow[r][h] = _mm256_maddubs_epi16(size[h], in);
+            } else {
+              add_products(size[h], in, narrow[r][h]);
+            }
+            if constexpr (t % kFit == kFit - 1) {
+              const __m256i wide = _mm256_madd_epi16(narrow[r][h], ones);
+              sum[r][h] = t < kFit ? wide : _mm256_add_epi32(sum[r][h], wide);
+            }
           }
         });
       });

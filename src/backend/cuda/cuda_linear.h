@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -65,23 +64,26 @@ class CudaLinear {
   void run(const LinearArgs& args, CudaStream& stream);
   // The same through cuBLASLt whatever the number of rows: what benches compare with.
   void run_cublas(const LinearArgs& args, CudaStream& stream);
-  // The same through the own kernel for few tokens; false where it cannot. run() takes whichever
-  // was faster when a shape and number of tokens first came outside a capture.
+  // The same through one of the own kernels for few tokens; false where it cannot. run() takes
+  // whichever was fastest when a shape and number of tokens first came outside a capture.
   bool run_stream(const LinearArgs& args, CudaStream& stream);
+  bool run_gemv(const LinearArgs& args, CudaStream& stream);
 
  private:
   // out, in, tokens rounded up to a bucket, f32 output, bias, workspace there
   using PlanKey = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool>;
   struct Product;  // descriptors of one call
+  enum class Kernel { kCublas, kStream, kGemv };
   struct Plan {
-    bool own = false;  // the own kernel, not cuBLASLt
-    cublasLtMatmulAlgo_t algorithm{};
+    Kernel kernel = Kernel::kCublas;
+    cublasLtMatmulAlgo_t algorithm{};  // of cuBLASLt
   };
-  std::optional<GemmStreamArgs> stream_args(const LinearArgs& args, const CudaStream& stream) const;
+  GemmStreamArgs own_args(const LinearArgs& args, const CudaStream& stream) const;
+  bool takes(Kernel kernel, const LinearArgs& args, const CudaStream& stream) const;
   PlanKey key_of(const LinearArgs& args, const CudaStream& stream) const;
   std::vector<cublasLtMatmulAlgo_t> propose(const Product& product, const CudaStream& stream) const;
-  Plan choose(const LinearArgs& args, bool may_stream, CudaStream& stream);
-  const Plan& plan_of(const LinearArgs& args, bool may_stream, CudaStream& stream);
+  Plan choose(const LinearArgs& args, bool may_be_own, CudaStream& stream);
+  const Plan& plan_of(const LinearArgs& args, bool may_be_own, CudaStream& stream);
 
   CudaContext context_;
   DType dtype_;

@@ -114,19 +114,22 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// Every element is finite and within `relative` of the reference, of its size or of `floor`.
+// Every element is finite and within `relative` of the reference, of its size or of `floor`, and
+// that of its `more` (empty: 0) beyond.
 inline void expect_near(const std::vector<double>& got,
                         const std::vector<double>& want,
                         double relative,
                         double floor,
-                        const std::string& what) {
+                        const std::string& what,
+                        const std::vector<double>& more = {}) {
   ASSERT_EQ(got.size(), want.size()) << what;
   size_t bad = 0;
   size_t worst = 0;
   double worst_excess = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    const double excess =
-        std::abs(got[i] - want[i]) / (relative * std::max(std::abs(want[i]), floor));
+    const double tolerance =
+        relative * std::max(std::abs(want[i]), floor) + (more.empty() ? 0 : more[i]);
+    const double excess = std::abs(got[i] - want[i]) / tolerance;
     if (!(excess <= 1)) ++bad;
     if (!(excess <= worst_excess)) {
       worst = i;

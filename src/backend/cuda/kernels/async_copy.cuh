@@ -23,6 +23,11 @@ __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Brings the 128 bytes around `address` into the L2.
+__device__ inline void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
+}
+
 // Waits until the kernels before this one in the stream have finished and their writes are visible.
 // A no-op unless the launch allowed an early start.
 __device__ inline void wait_for_previous_kernel() {
@@ -104,6 +109,16 @@ __device__ inline void tma_load_3d(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
+// `bytes` in a row, a multiple of 16; both places aligned to 16.
+__device__ inline void bulk_load(
+    uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], "
+      "%2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
 __device__ inline void tma_prefetch_map(const CUtensorMap* map) {

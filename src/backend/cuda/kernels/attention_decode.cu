@@ -21,7 +21,9 @@ namespace {
 
 constexpr int kMaxGroup = 8;
 constexpr int kManyRows = 96;
+constexpr int kFewRows = 4;  // most SMs are free for the kernels that follow
 constexpr int kCombineThreads = 256;
+constexpr int kCombinePieces = 16;  // of a value, their loads in flight together
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct DecodeParams {
@@ -39,7 +41,8 @@ struct DecodeParams {
   int32_t block_table_stride;
   int32_t block_size;
   int32_t num_kv_heads;
-  int32_t group;  // queries of a KV head
+  int32_t group;    // queries of a KV head
+  bool early_next;  // the next kernels may take their places while this one runs
 };
 
 // Workers that get units: each at least two, so that no run is empty and short lists make few
@@ -163,6 +166,7 @@ __global__ void __launch_bounds__(Config::kWarps * 32, 1)
     __syncwarp();
 #endif
   }
+  if (p.early_next) let_next_kernel_start();
   wait_for_previous_kernel();
   count_units<kTile, Config::kWarps * 32>(p, prefix, scratch);
   const int64_t total = prefix[p.num_rows];
@@ -472,9 +476,19 @@ __global__ void __launch_bounds__(kCombineThreads)
     const int query = v / head_dim;
     const int state = values + query * 2;
     float sum = 0;
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) {
-      sum += power_of_two(piece(i)[state] - maxima[query]) * piece(i)[v];
+    for (int begin = 0; begin < count; begin += kCombinePieces) {
+      float maximum[kCombinePieces];
+      float value[kCombinePieces];
+#pragma unroll
+      for (int i = 0; i < kCombinePieces; ++i) {
+        if (begin + i >= count) continue;
+        maximum[i] = piece(begin + i)[state];
+        value[i] = piece(begin + i)[v];
+      }
+#pragma unroll
+      for (int i = 0; i < kCombinePieces; ++i) {
+        if (begin + i < count) sum += power_of_two(maximum[i] - maxima[query]) * value[i];
+      }
     }
     out[v] = from_float<bf16>(sum * inverses[query]);
   }
@@ -589,7 +603,8 @@ void launch_paged_attention_decode(const PagedAttentionArgs& args,
       batch.block_table_stride,
       kv.block_size,
       kv.num_kv_heads,
-      kv.num_q_heads / kv.num_kv_heads};
+      kv.num_q_heads / kv.num_kv_heads,
+      batch.num_rows <= kFewRows};
   const auto launch = [&]<int kDim>() { launch_dim<kDim>(args, params, context, stream, variant); };
   switch (kv.head_dim) {
     case 64:

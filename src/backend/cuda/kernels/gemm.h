@@ -41,4 +41,9 @@ void launch_gemm_stream(const GemmStreamArgs& args,
                         const CudaContext& context,
                         cudaStream_t stream);
 
+// The same for one to kMaxGemvTokens tokens, without tensor cores; needs no workspace.
+inline constexpr int32_t kMaxGemvTokens = 4;
+bool gemv_takes(const GemmStreamArgs& args, const CudaContext& context);
+void launch_gemv(const GemmStreamArgs& args, const CudaContext& context, cudaStream_t stream);
+
 }  // namespace zipage

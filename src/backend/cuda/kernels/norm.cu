@@ -14,6 +14,17 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(
     const T* x, T* residual, const float* __restrict__ weight, float eps, int32_t hidden, T* out) {
   using Vector = Pack<T, N>;
   __shared__ float shared[33];
+  const auto* weight_row = reinterpret_cast<const Pack<float, N>*>(weight);
+  // Before the next kernel starts to load its weights, behind which these would queue.
+  constexpr bool kKeepWeights = kPerThread <= 2;
+  Pack<float, N> weights[kKeepWeights ? kPerThread : 1];
+  if constexpr (kKeepWeights) {
+#pragma unroll
+    for (int i = 0; i < kPerThread; ++i) {
+      const int column = static_cast<int>(threadIdx.x + i * blockDim.x);
+      if (column < hidden / N) weights[i] = weight_row[column];
+    }
+  }
   let_next_kernel_start();
   wait_for_previous_kernel();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * hidden;
@@ -21,7 +32,6 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(
   const auto* x_row = reinterpret_cast<const Vector*>(x + row);
   auto* residual_row = residual == nullptr ? nullptr : reinterpret_cast<Vector*>(residual + row);
   auto* out_row = reinterpret_cast<Vector*>(out + row);
-  const auto* weight_row = reinterpret_cast<const Pack<float, N>*>(weight);
 
   Vector kept[kPerThread];
   Vector added[kPerThread];
@@ -56,7 +66,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(
   for (int i = 0; i < kPerThread; ++i) {
     const int column = static_cast<int>(threadIdx.x + i * blockDim.x);
     if (column >= vectors) continue;
-    const Pack<float, N> w = weight_row[column];
+    const Pack<float, N> w = kKeepWeights ? weights[kKeepWeights ? i : 0] : weight_row[column];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       kept[i].value[j] = from_float<T>(to_float(kept[i].value[j]) * scale * w.value[j]);

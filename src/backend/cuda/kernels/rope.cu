@@ -156,6 +156,11 @@ __device__ inline void store_head(const PrepareParams& p,
 template <typename T, typename KvT>
 __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareParams p) {
   __shared__ alignas(16) float heads_shared[kWarps][kMaxHeadDim];
+  // Before the next kernels start to load, behind which these would queue.
+  if (const int line = static_cast<int>(threadIdx.x) * 32; line < p.head_dim) {
+    if (p.q_norm != nullptr) prefetch_l2(p.q_norm + line);
+    if (p.k_norm != nullptr) prefetch_l2(p.k_norm + line);
+  }
   let_next_kernel_start();
   wait_for_previous_kernel();
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,7 +1,7 @@
 // Attention of the last queries over all entries: the score of a compression (Alg. 1) and peak
 // attention F (method.md 3.2). A block holds the keys of one chunk of a unit in shared memory and
 // their products with the window's queries in registers; it publishes each row's maximum and sum,
-// waits for the unit's other chunks, and finishes: K is read once. While it waits, the keys of its
+// waits for the others of the unit, and finishes: K is read once. While it waits, the keys of its
 // next chunk are on their way.
 #include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
@@ -28,7 +28,7 @@ struct Params {
   bool peak;
   float* out;           // scratch rows, or null: F of the layers
   float2* row_stats;    // [unit, chunk, row tile, rows of a tile] maximum and sum of exponentials
-  uint32_t* counters;   // [1 + units]
+  uint32_t* counters;   // tickets; then one of each unit, for the kernel of several row tiles
   uint32_t total;       // chunks of all units
   FastDiv chunks;       // of a unit
   int32_t group;        // query heads per KV head
@@ -38,8 +38,7 @@ struct Params {
 };
 
 template <typename C>
-__device__ constexpr int kPad =
-    16 / static_cast<int>(sizeof(C));  // elements: rows start 16 bytes apart in the banks
+__device__ constexpr int kPad = 16 / static_cast<int>(sizeof(C));  // rows start 16 bytes apart
 
 // acc[tile, n, :] = q rows times the warp's keys, in the layout of an m16n8 accumulator: element e
 // is row 16 * tile + lane / 4 + 8 * (e / 2), key 8 * n + 2 * (lane % 4) + e % 2.
@@ -150,17 +149,39 @@ __device__ inline Work work_of(const Params& params, uint32_t ticket) {
   return work;
 }
 
-// The next ticket of a chunk that has keys, by one thread.
-template <int kKeys>
-__device__ uint32_t next_ticket(const Params& params) {
+// The tickets of a kOnce kernel begin with all bits set, as all of its workspace.
+template <bool kOnce>
+__device__ inline uint32_t take_chunk(const Params& params) {
+  return atomicAdd(params.counters, 1u) + (kOnce ? 1u : 0u);
+}
+// `ticket`, or the next one of a chunk that has keys.
+template <int kKeys, bool kOnce>
+__device__ uint32_t skip_empty(const Params& params, uint32_t ticket) {
   while (true) {
-    const uint32_t ticket = atomicAdd(params.counters, 1u);
     if (ticket >= params.total) return kNoWork;
     const uint32_t unit_index = params.chunks.divide(ticket);
     const int begin = static_cast<int>(ticket - unit_index * params.chunks.divisor) * kKeys;
     if (begin < __ldg(params.lengths + unit_of(params.launch, unit_index).job)) return ticket;
+    ticket = take_chunk<kOnce>(params);
   }
 }
+
+// Row statistics travel between the blocks of a unit without a fence: each is one store of 8 bytes,
+// and whoever needs it reads until it is no longer what the launch began with, all bits set. No
+// maximum has those bits: what fmaxf() makes of NaN is 0x7fffffff.
+constexpr int kUnpublishedByte = 0xff;
+__device__ inline void publish(float2* to, float2 stats) {
+  const uint64_t bits = static_cast<uint64_t>(__float_as_uint(stats.y)) << 32 |
+                        static_cast<uint64_t>(__float_as_uint(stats.x));
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(bits) : "memory");
+}
+__device__ inline float2 read_published(const float2* from) {
+  uint64_t bits;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(from) : "memory");
+  return make_float2(__uint_as_float(static_cast<uint32_t>(bits)),
+                     __uint_as_float(static_cast<uint32_t>(bits >> 32)));
+}
+__device__ inline bool is_published(float2 stats) { return __float_as_uint(stats.x) != ~0u; }
 
 // kOnce: the window and the group are one row tile, and one launch does all: acc is computed once.
 template <typename C, int kHeadTiles, int kTiles, bool kOnce>
@@ -262,8 +283,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
 
   uint32_t ticket = blockIdx.x;
+  uint32_t ticket_ahead = 0;  // of the first thread: taken long before its chunk, and not yet known
   if (phases == 3) {
-    if (threadIdx.x == 0) shared_ticket = next_ticket<kKeys>(params);
+    if (threadIdx.x == 0) {
+      shared_ticket = skip_empty<kKeys, kOnce>(params, take_chunk<kOnce>(params));
+      if (kOnce) ticket_ahead = take_chunk<kOnce>(params);
+    }
     __syncthreads();
     ticket = shared_ticket;
     if (ticket == kNoWork) return;
@@ -273,6 +298,21 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (work.chunk * kKeys >= work.length) return;
   load_keys(work);
   load_queries(work, 0, 0);
+
+  // F of a chunk's entries, or the scratch that stands for it; a lane an entry of its warp.
+  const auto history_row = [&](const Work& of) {
+    return params.out != nullptr
+               ? params.out + unit_of(launch, of.unit_index).row * launch.capacity
+               : launch.layers[of.layer].scores + history_offset(launch, of.slot, of.head);
+  };
+  const auto lane_key = [&](const Work& of) { return of.chunk * kKeys + warp * kWarpKeys + lane; };
+  const auto previous_of = [&](const Work& of) {
+    return params.previous != nullptr ? __ldg(params.previous + of.job) : 0;
+  };
+  const auto load_history = [&](const Work& of) {
+    const int key = lane_key(of);
+    return lane < kWarpKeys && key < previous_of(of) ? __ldcg(history_row(of) + key) : 0.0f;
+  };
 
   int redo_count = 0;
   while (true) {
@@ -285,7 +325,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     float2* unit_stats = params.row_stats +
                          static_cast<int64_t>(work.unit_index) * params.chunks.divisor * tile_step;
     uint32_t next = kNoWork;
-    if (kOnce && threadIdx.x == 0) shared_ticket = next_ticket<kKeys>(params);
+    Work next_work{};
+    if (kOnce && threadIdx.x == 0) {
+      shared_ticket = skip_empty<kKeys, kOnce>(params, ticket_ahead);
+      ticket_ahead = take_chunk<kOnce>(params);
+    }
 
     if ((phases & 1) != 0) {
       for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
@@ -293,6 +337,10 @@ __global__ void __launch_bounds__(kThreads, 2)
         const int head_group = row_tile - query_tile * head_groups;
         if (row_tile > 0) load_queries(work, query_tile, head_group);
         compute(work, query_tile, head_group);
+        if (kOnce) {
+          next = shared_ticket;
+          if (next != kNoWork) next_work = work_of(params, next);
+        }
 #pragma unroll
         for (int tile = 0; tile < kHeadTiles; ++tile) {
 #pragma unroll
@@ -329,38 +377,32 @@ __global__ void __launch_bounds__(kThreads, 2)
             const float2 stats = warp_stats[i][threadIdx.x];
             if (stats.x != -INFINITY) sum += stats.y * exp2_approx(stats.x - largest);
           }
-          unit_stats[work.chunk * tile_step + row_tile * kRows + threadIdx.x] =
-              make_float2(largest, sum);
+          publish(unit_stats + work.chunk * tile_step + row_tile * kRows + threadIdx.x,
+                  make_float2(largest, sum));
         }
         if (row_tile + 1 < row_tiles) __syncthreads();
       }
     }
     if (kOnce) {
-      next = shared_ticket;
-      if (next != kNoWork && params.chunks.divide(next) == work.unit_index) {
+      if (next != kNoWork && next_work.unit_index == work.unit_index) {
         // A chunk of the same unit: nobody may wait before it is published. This one is done again
-        // at the end. Thus a block only waits for units whose chunks all have a running block.
+        // at the end. Tickets of a block ascend, so that it waits for a unit while it holds chunks
+        // of later units only, and the first unit that is waited for gets done.
         if (threadIdx.x == 0) redo[redo_count] = work.chunk;
         ++redo_count;
-        arrive(params.counters + 1 + work.unit_index);
-        work = work_of(params, next);
+        work = next_work;
         load_keys(work);
         load_queries(work, 0, 0);
         continue;
       }
-      // Before the copies are issued: the release would wait for them.
-      arrive(params.counters + 1 + work.unit_index);
       if (next != kNoWork && redo_count == 0) {  // the shared keys and queries are free
-        const Work next_work = work_of(params, next);
         load_keys(next_work);
         load_queries(next_work, 0, 0);
       }
     }
-    if (kOnce) {
-      wait_for(params.counters + 1 + work.unit_index, used_chunks);
-    } else if (phases == 3) {
-      unit_barrier(params.counters + 1 + work.unit_index, used_chunks);
-    }
+    // Nobody else touches it; on its way while the others are waited for.
+    float history = (phases & 2) != 0 ? load_history(work) : 0.0f;
+    if (!kOnce && phases == 3) unit_barrier(params.counters + 1 + work.unit_index, used_chunks);
     if ((phases & 2) == 0) return;
 
     const bool prefetched = redo_count == 0;
@@ -390,8 +432,19 @@ __global__ void __launch_bounds__(kThreads, 2)
               float2 part[4];
 #pragma unroll
               for (int i = 0; i < 4; ++i) {
-                part[i] = base + 4 * i < used_chunks ? __ldcg(stats + (base + 4 * i) * tile_step)
-                                                     : make_float2(-INFINITY, 0);
+                const float2* from = stats + (base + 4 * i) * tile_step;
+                part[i] = base + 4 * i >= used_chunks ? make_float2(-INFINITY, 0)
+                          : kOnce                     ? read_published(from)
+                                                      : __ldcg(from);
+              }
+              if (kOnce) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                  while (!is_published(part[i])) {
+                    __nanosleep(20);
+                    part[i] = read_published(stats + (base + 4 * i) * tile_step);
+                  }
+                }
               }
               const float before = most;
 #pragma unroll
@@ -402,6 +455,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                 if (part[i].x != -INFINITY) sum += part[i].y * exp2_approx(part[i].x - most);
               }
             }
+            __syncwarp();
 #pragma unroll
             for (int step = 1; step <= 2; step <<= 1) {
               const float other = __shfl_xor_sync(0xffffffffu, most, step);
@@ -447,12 +501,8 @@ __global__ void __launch_bounds__(kThreads, 2)
         }
       }
 
-      float* out = params.out != nullptr
-                       ? params.out + unit_of(launch, work.unit_index).row * launch.capacity
-                       : layer.scores + history_offset(launch, work.slot, work.head);
-      const int previous = params.previous != nullptr ? params.previous[work.job] : 0;
-      const float decay =
-          exp2f(static_cast<float>(previous - work.length) * params.inverse_half_life);
+      // A lane takes the entry of its own number, so that a warp writes one run.
+      float mine = 0;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
@@ -463,24 +513,32 @@ __global__ void __launch_bounds__(kThreads, 2)
             const float other = __shfl_xor_sync(0xffffffffu, x, step);
             x = params.peak ? fmaxf(x, other) : x + other;
           }
-          const int key = work.chunk * kKeys + warp * kWarpKeys + 8 * n + 2 * lane + c;
-          if (lane < 4 && key < work.length) {
-            if (params.peak) x = exp2f(x);
-            if (key < previous) x = fmaxf(decay * out[key], x);
-            out[key] = x;
-          }
+          x = __shfl_sync(0xffffffffu, x, lane % 8 / 2);
+          if (lane / 8 == n && lane % 2 == c) mine = x;
         }
+      }
+      const int key = lane_key(work);
+      if (lane < kWarpKeys && key < work.length) {
+        const int previous = previous_of(work);
+        if (params.peak) mine = exp2f(mine);
+        if (key < previous) {
+          const float decay =
+              exp2f(static_cast<float>(previous - work.length) * params.inverse_half_life);
+          mine = fmaxf(decay * history, mine);
+        }
+        history_row(work)[key] = mine;
       }
 
       if (redo_count == 0) break;
       __syncthreads();
       work.chunk = redo[--redo_count];
+      history = load_history(work);
       load_keys(work);
       load_queries(work, 0, 0);
       compute(work, 0, 0);
     }
     if (!kOnce || next == kNoWork) return;
-    work = work_of(params, next);
+    work = next_work;
     __syncthreads();  // row_bias and, after a chunk was done again, the shared keys are free
     if (!prefetched) {
       load_keys(work);
@@ -518,7 +576,9 @@ void run(Params params,
   const int total = units * chunks;
   const bool one_row_tile = params.head_groups * params.query_tiles == 1;
   if (chunks <= (one_row_tile ? kMaxChunks : max_waiting_blocks(context))) {
-    ZIPAGE_CUDA_CHECK(cudaMemsetAsync(params.counters, 0, counter_bytes, stream));
+    const size_t stats_bytes = static_cast<size_t>(total) * kRows * sizeof(float2);
+    ZIPAGE_CUDA_CHECK(cudaMemsetAsync(workspace, one_row_tile ? kUnpublishedByte : 0,
+                                      counter_bytes + (one_row_tile ? stats_bytes : 0), stream));
     if (one_row_tile) {
       // As many blocks as fit at a time: they take chunks until none is left.
       start(attention_kernel<C, kHeadTiles, kTiles, true>, 3, std::min(total, 2 * context.num_sms));
@@ -574,7 +634,8 @@ void launch_all(Params params,
                 const CudaContext& context,
                 cudaStream_t stream) {
   if (kv.head_dim % 16 != 0 || kv.head_dim > 256) {
-    kernel_lacks("attention_score", "head_dim", kv.head_dim, "multiples of 16 up to 256");
+    kernel_lacks(params.peak ? "peak_update" : "attention_score", "head_dim", kv.head_dim,
+                 "multiples of 16 up to 256");
   }
   if (max_length <= 0) return;
   params.group = kv.num_q_heads / kv.num_kv_heads;
