@@ -25,7 +25,8 @@ std::string completion_line(int i, int max_tokens) {
 
 std::string command(const std::string& in, const std::string& out) {
   return "run-batch " + kModel + " -i '" + in + "' -o '" + out +
-         "' --dtype float32 --block-size 64 --kv-cache-memory 64MiB --log-level warning";
+         "' --dtype float32 --block-size 64 --kv-cache-memory 64MiB --threads 1 --log-level "
+         "warning";
 }
 
 std::map<std::string, json::value> lines_of(const std::string& path) {

@@ -90,7 +90,6 @@ TEST(FamiliesTest, LogprobsAndGreedyTokensAreThoseOfTransformers) {
       const float d = difference(ours.rows[i], {row, row + vocabulary});
       if (!(d <= largest)) largest = d;
     }
-    std::printf("%s: %g\n", name.c_str(), static_cast<double>(largest));
     EXPECT_LT(largest, 1e-3f);
   }
 }

@@ -119,25 +119,37 @@ def prompt_logprobs(client):
 
 
 def retries(client):
-    # Streams that fill the server's queue of 16 prompts.
-    streams = [client.completions.create(model="reasoner", prompt=PROMPT, stream=True, max_tokens=4000,
-                                         extra_body={"ignore_eos": True}) for _ in range(16)]
+    # Streams that fill the server's queue of 16 prompts, and are read all along: one that nobody reads is dropped.
+    stop, started = threading.Event(), threading.Semaphore(0)
+
+    def read(stream):
+        with stream:
+            for _ in stream:
+                started.release()
+                if stop.is_set():
+                    break
+
+    readers = []
     try:
-        readers = [iter(stream) for stream in streams]  # a reader that is dropped closes its stream
-        for reader in readers:
-            next(reader)
+        for _ in range(16):
+            stream = client.completions.create(model="reasoner", prompt=PROMPT, stream=True, max_tokens=4000,
+                                               extra_body={"ignore_eos": True})
+            readers.append(threading.Thread(target=read, args=(stream,)))
+            readers[-1].start()
+        assert started.acquire(timeout=60)
         patient = client.with_options(max_retries=8)
         ask = dict(model="reasoner", prompt=PROMPT, max_tokens=3, temperature=0)
         hasty = client.with_options(max_retries=0)
         error = raises(openai.RateLimitError, lambda: hasty.completions.create(**ask), "queue is full")
         assert int(error.response.headers["retry-after"]) >= 1, error.response.headers
-        leave = threading.Timer(0.5, lambda: [stream.close() for stream in streams])
+        leave = threading.Timer(0.5, stop.set)
         leave.start()
         assert patient.completions.create(**ask).choices[0].finish_reason == "length"
         leave.join()
     finally:
-        for stream in streams:
-            stream.close()
+        stop.set()
+        for reader in readers:
+            reader.join()
 
 
 def errors(client):
