@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/files.h"
 
 namespace zipage {
 namespace {
@@ -33,7 +34,8 @@ TEST_P(WholeTrace, HybridRunsMoreThanConstrainedAndRecomputesLittle) {
 INSTANTIATE_TEST_SUITE_P(SharedPrefix, WholeTrace, ::testing::Values(0, 1000));
 
 TEST(SimulateTest, ABrokenTraceNamesFileAndLine) {
-  const std::string path = ::testing::TempDir() + "broken_trace.jsonl";
+  const test::TempFolder folder;
+  const std::string path = folder.file("broken_trace.jsonl");
   const std::pair<const char*, const char*> cases[] = {
       {"{\"prompt_tokens\": 3, \"output_tokens\": 4}\n{\"prompt_tokens\": 3",
        ":2: not a JSON object"},

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/mmap.h"
+#include "support/files.h"
 
 namespace zipage {
 
@@ -19,14 +20,14 @@ inline bool judges_are_off() {
 #define ZIPAGE_NEEDS_JUDGES() \
   if (judges_are_off()) GTEST_SKIP() << "ZIPAGE_JUDGES=off"
 
-// What `judge.py task` says. Fails the test, and gives null, if it cannot say anything.
-inline boost::json::value ask_judge(const std::string& task) {
+// What `judge.py task` says; files that it names lie in `folder`. Fails the test, and gives null,
+// if it cannot say anything.
+inline boost::json::value ask_judge(const std::string& task, const test::TempFolder& folder) {
   const char* python = std::getenv("ZIPAGE_PYTHON");
-  const std::string folder = testing::TempDir() + "zipage_judge_" + task;
-  const std::string answer = folder + "/" + task + ".json";
-  const std::string command =
-      "mkdir -p '" + folder + "' && '" + std::string(python != nullptr ? python : "python3") +
-      "' '" + ZIPAGE_SOURCE_DIR "/tests/tokenizer/judge.py' " + task + " '" + answer + "'";
+  const std::string answer = folder.file(task + ".json");
+  const std::string command = "'" + std::string(python != nullptr ? python : "python3") + "' '" +
+                              ZIPAGE_SOURCE_DIR "/tests/tokenizer/judge.py' " + task + " '" +
+                              answer + "'";
   const int code = std::system(command.c_str());
   if (code != 0) {
     ADD_FAILURE()

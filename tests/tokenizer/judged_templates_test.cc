@@ -12,7 +12,8 @@ std::string text_of(const boost::json::value& value) {
 
 TEST(JudgedTemplates, RenderAsJinja2Does) {
   ZIPAGE_NEEDS_JUDGES();
-  const auto judged = ask_judge("templates");
+  const test::TempFolder folder;
+  const auto judged = ask_judge("templates", folder);
   ASSERT_FALSE(judged.is_null());
   const auto& cases = judged.at("cases").as_array();
   int num_rendered = 0;

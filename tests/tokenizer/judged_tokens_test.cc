@@ -75,7 +75,8 @@ void check_decoding(const Tokenizer& tokenizer, const boost::json::value& judged
 
 TEST(JudgedTokens, Reasoner) {
   ZIPAGE_NEEDS_JUDGES();
-  const auto judged = ask_judge("reasoner");
+  const test::TempFolder folder;
+  const auto judged = ask_judge("reasoner", folder);
   ASSERT_FALSE(judged.is_null());
   const auto tokenizer = load(ZIPAGE_SOURCE_DIR "/models/reasoner-16m");
   ASSERT_NE(tokenizer, nullptr);
@@ -85,7 +86,8 @@ TEST(JudgedTokens, Reasoner) {
 
 TEST(JudgedTokens, Families) {
   ZIPAGE_NEEDS_JUDGES();
-  const auto judged = ask_judge("vocabularies");
+  const test::TempFolder folder;
+  const auto judged = ask_judge("vocabularies", folder);
   ASSERT_FALSE(judged.is_null());
   for (const auto& file : judged.at("outs").as_array()) {
     SCOPED_TRACE("llama.cpp's " + text_of(file.at("name")));

@@ -32,8 +32,13 @@ struct GemvParams {
   bool out_is_f32;
 };
 
-__device__ inline float low_half(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ inline float high_half(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+// Before sm_90 the kernel below has no body to use them in.
+[[maybe_unused]] __device__ inline float low_half(uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+[[maybe_unused]] __device__ inline float high_half(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
 
 template <int kTokens>
 __global__ void __launch_bounds__(kWarps * 32, 1) gemv_kernel(const GemvParams p) {
