@@ -98,7 +98,7 @@ def check_loglikelihood():
 
 
 def check_generate_until():
-    questions = {"mul 12*34": "408", "mul 99*11": "1089", "mul 1234*5678": "7006652"}
+    questions = {f"mul {a}*{b}": str(a * b) for a, b in ((2345, 6789), (4321, 8765), (1234, 5678))}
     write_task("tiny_generate", GENERATION_TASK, [{"prompt": prompt(q), "answer": a} for q, a in questions.items()])
     for tokenizer in ("huggingface", None):
         result = evaluate("tiny_generate", tokenizer)
