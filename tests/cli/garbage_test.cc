@@ -4,10 +4,10 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "cli/program.h"
+#include "support/files.h"
 
 namespace zipage::cli {
 namespace {
@@ -112,18 +112,17 @@ TEST(GarbageTest, Flags) {
 class BrokenFilesTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("zipage_broken_" + std::to_string(getpid()));
     fs::remove_all(folder_);
     fs::copy(kModel, folder_, fs::copy_options::recursive);
   }
-  void TearDown() override { fs::remove_all(folder_); }
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
   }
   std::string command() const {
     return "eval " + folder_.string() + " --problems " + kProblems + " --limit 1 --log-level error";
   }
-  fs::path folder_;
+  const test::TempFolder temp_;
+  const fs::path folder_ = temp_.file("model");
 };
 
 TEST_F(BrokenFilesTest, ModelFolders) {

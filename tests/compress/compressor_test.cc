@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "compress/compressor_fixture.h"
 #include "compress/kv_trace.h"
+#include "support/files.h"
 
 namespace zipage::testing {
 namespace {
@@ -218,7 +218,8 @@ TEST_P(CompressorTest, ManyPeakUpdatesEqualEachAlone) {
 }
 
 TEST_P(CompressorTest, TheTraceSaysWhatSurvived) {
-  const std::string path = ::testing::TempDir() + "compressor_trace_" + std::to_string(::getpid());
+  const test::TempFolder folder;
+  const std::string path = folder.file("trace.zpkv");
   const auto backend = make_backend(GetParam(), 1);
   CompressionCase c(*backend, shape_of_tests(), case_jobs(), 17);
   CompressorLimits limits = limits_of_tests();
@@ -258,7 +259,6 @@ TEST_P(CompressorTest, TheTraceSaysWhatSurvived) {
     EXPECT_EQ(protected_entries, 2 * 6);
   }
   EXPECT_EQ(count, 5 * 3);
-  std::filesystem::remove(path);
 }
 
 TEST_P(CompressorTest, MemoryIsWhatThePlanWasTold) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
+#include "support/files.h"
 
 namespace zipage {
 namespace {
@@ -18,7 +18,6 @@ namespace {
 class KvTraceTest : public testing::Test {
  protected:
   KvTraceTest() {
-    path_ = testing::TempDir() + "kv_trace_" + std::to_string(::getpid()) + ".zpkv";
     record_.request_id = 77;
     record_.index = 2;
     record_.external_id = "chat-\xc3\xa9\n\0x";
@@ -35,7 +34,6 @@ class KvTraceTest : public testing::Test {
     record_.positions = {0, 1, 99999, 3, 200, 70000};
     record_.scores = {0.5f, -1.25f, std::numeric_limits<float>::infinity(), 0.0f, 1e-20f, 3.0f};
   }
-  ~KvTraceTest() override { std::filesystem::remove(path_); }
   std::string bytes() {
     std::ifstream file(path_, std::ios::binary);
     std::stringstream all;
@@ -46,7 +44,8 @@ class KvTraceTest : public testing::Test {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
   }
 
-  std::string path_;
+  const test::TempFolder folder_;
+  const std::string path_ = folder_.file("trace.zpkv");
   KvTraceRecord record_;
 };
 

@@ -1,6 +1,5 @@
 // A real model in a real file, SmolLM2-135M-Instruct in Q4_1: transformers as judge, the memory it
 // takes, and answers that make sense. script/judges fetches it.
-#include <cstdlib>
 #include <filesystem>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -73,12 +72,10 @@ TEST_F(SmolLm2Test, LogprobsAndGreedyTokensAreThoseOfTransformers) {
   }
   const test::TempFolder folder;
   folder.write("answers.json", boost::json::serialize(rows));
-  const char* python = std::getenv("ZIPAGE_PYTHON");
-  const std::string command = std::string(python != nullptr ? python : "python3") + " " +
-                              ZIPAGE_SOURCE_DIR + "/tests/engine/judge_smollm2.py " +
-                              smollm2_path() + " " + folder.file("answers.json") + " " +
-                              folder.file("verdict.json") + " 2>&1";
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  ASSERT_EQ(
+      test::run_judge("engine/judge_smollm2.py", folder,
+                      {smollm2_path(), folder.file("answers.json"), folder.file("verdict.json")}),
+      "");
   const std::string text = test::read_file(folder.file("verdict.json"));
   const auto verdict = boost::json::parse(text).as_object();
   EXPECT_EQ(verdict.at("different_tokens").as_int64(), 0) << text;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "support/files.h"
 
@@ -16,16 +17,24 @@ inline bool judges_are_off() {
   return value != nullptr && std::string_view(value) == "off";
 }
 
-// Runs tests/SCRIPT with one argument: the folder that it fills. An empty string when it succeeded;
-// otherwise what it printed.
-inline std::string run_judge(const std::string& script, const TempFolder& folder) {
+// Runs tests/SCRIPT with these arguments; its output goes to a log in the folder. An empty string
+// when it succeeded; otherwise what it printed.
+inline std::string run_judge(const std::string& script,
+                             const TempFolder& folder,
+                             const std::vector<std::string>& arguments) {
   const char* python = std::getenv("ZIPAGE_PYTHON");
   const std::string log = folder.file("judge.log");
-  const std::string command = std::string("'") + (python != nullptr ? python : "python3") + "' '" +
-                              ZIPAGE_SOURCE_DIR + "/tests/" + script + "' '" + folder.path() +
-                              "' > '" + log + "' 2>&1";
+  std::string command = std::string("'") + (python != nullptr ? python : "python3") + "' '" +
+                        ZIPAGE_SOURCE_DIR + "/tests/" + script + "'";
+  for (const std::string& argument : arguments) command.append(" '").append(argument).append("'");
+  command.append(" > '").append(log).append("' 2>&1");
   if (std::system(command.c_str()) == 0) return "";
   return command + "\n" + read_file(log);
+}
+
+// With one argument: the folder, which it fills.
+inline std::string run_judge(const std::string& script, const TempFolder& folder) {
+  return run_judge(script, folder, {folder.path()});
 }
 
 }  // namespace zipage::test
