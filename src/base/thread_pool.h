@@ -1,5 +1,6 @@
 // A small pool for data-parallel loops of a few microseconds and up. Workers spin briefly, then
-// sleep.
+// sleep. A loop ends when its pieces are done: it never waits for a worker that has not come yet,
+// so that a machine shared with others costs its share of the time and no more.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 namespace zipage {
 
-// Owned and driven by one thread at a time; run() is not reentrant.
+// Owned and driven by one thread at a time; no call is reentrant.
 class ThreadPool {
  public:
   // num_threads counts the caller: 1 starts no thread.
@@ -26,23 +27,31 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(thread) once on each of the num_threads() threads, 0 being the caller, and returns
-  // when all are done. The first exception is rethrown.
+  // when all are done. The first exception is rethrown, here and below.
   void run(FunctionRef<void(int thread)> body);
 
-  // Calls body(begin, end) over pieces of [0, count) of at most `grain`, taken as threads are free.
-  // Results must not depend on which thread takes a piece.
+  // Calls body(index, thread) once for every index of [0, count), on whichever thread is free.
+  // Results must not depend on which thread takes an index; `thread` finds that thread's scratch.
+  void for_each(int64_t count, FunctionRef<void(int64_t index, int thread)> body);
+
+  // Calls body(begin, end) over pieces of [0, count) of at most `grain`, as for_each() does.
   void parallel_for(int64_t count,
                     int64_t grain,
                     FunctionRef<void(int64_t begin, int64_t end)> body);
 
  private:
+  enum class Until { kAllLeft, kEnteredLeft };
+
+  // Lets workers call body(thread), calls body(0), and waits for all workers or for those that
+  // came.
+  void open(FunctionRef<void(int thread)> body, Until until);
+  void call(int thread);
   void work(int thread);
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> pending_{0};
+  std::atomic<uint64_t> gate_{0};  // generation, open or not, workers that left, that entered
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stopping_{false};
   const FunctionRef<void(int)>* body_ = nullptr;

@@ -18,6 +18,12 @@ TEST_P(ThreadPoolTest, EveryThreadRunsOnceAndEveryIndexIsTakenOnce) {
     std::vector<std::atomic<int>> calls(static_cast<size_t>(GetParam()));
     pool.run([&](int thread) { calls[static_cast<size_t>(thread)]++; });
     for (const auto& count : calls) ASSERT_EQ(count.load(), 1);
+    std::vector<std::atomic<int>> taken(13);
+    pool.for_each(13, [&](int64_t index, int thread) {
+      EXPECT_LT(thread, pool.num_threads());
+      taken[static_cast<size_t>(index)]++;
+    });
+    for (const auto& count : taken) ASSERT_EQ(count.load(), 1);
     std::vector<std::atomic<int>> seen(101);
     pool.parallel_for(101, 7, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) seen[static_cast<size_t>(i)]++;
@@ -32,9 +38,33 @@ TEST_P(ThreadPoolTest, AnExceptionReachesTheCallerAndThePoolGoesOn) {
     if (thread == 0) throw std::runtime_error("x");
   }),
                std::runtime_error);
+  EXPECT_THROW(pool.for_each(9,
+                             [](int64_t index, int) {
+                               if (index == 5) throw std::runtime_error("x");
+                             }),
+               std::runtime_error);
   std::atomic<int> calls{0};
   pool.run([&](int) { calls++; });
   EXPECT_EQ(calls.load(), GetParam());
+}
+
+// Loops so short that workers come late, or not at all: what lies on the caller's stack must not be
+// touched once its loop has ended, and two indices of a loop never share a thread's scratch.
+TEST_P(ThreadPoolTest, ALateWorkerFindsItsLoopClosed) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<int> scratch(static_cast<size_t>(GetParam()), 0);  // not atomic, by intention
+    std::vector<int> result(3, -1);
+    pool.for_each(3, [&](int64_t index, int thread) {
+      int& mine = scratch[static_cast<size_t>(thread)];
+      mine += 1;
+      result[static_cast<size_t>(index)] = round;
+    });
+    int total = 0;
+    for (const int mine : scratch) total += mine;
+    ASSERT_EQ(total, 3);
+    for (const int r : result) ASSERT_EQ(r, round);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 5));

@@ -1,7 +1,6 @@
 // Causal attention over pages: cuts a step into work items and spreads them over the threads. See
 // attention_kernels.h for the order of sums, which nothing here can change.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "backend/cpu/attention_kernels.h"
@@ -129,11 +128,7 @@ class Attention {
     if (work_ < kMinParallelWork || pool_.num_threads() == 1) {
       for (int64_t unit = 0; unit < num_units_; ++unit) run_unit(unit, 0);
     } else {
-      std::atomic<int64_t> next{0};
-      pool_.run([&](int thread) {
-        for (int64_t unit = next.fetch_add(1); unit < num_units_; unit = next.fetch_add(1))
-          run_unit(unit, thread);
-      });
+      pool_.for_each(num_units_, [&](int64_t unit, int thread) { run_unit(unit, thread); });
     }
     if (num_split_ > 0) {
       pool_.parallel_for(num_split_ * g_.items_per_tile(), 1, [&](int64_t begin, int64_t end) {

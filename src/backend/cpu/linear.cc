@@ -1,7 +1,6 @@
 #include "backend/cpu/linear.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -127,15 +126,7 @@ void run_segment(const LinearSegment& segment,
       run_expanded(plan, task, scratch + thread * share_bytes);
     }
   };
-  if (pieces.count == 1) {
-    run_piece(0, 0);
-    return;
-  }
-  std::atomic<int64_t> next{0};
-  pool.run([&](int thread) {
-    for (int64_t piece = next.fetch_add(1); piece < pieces.count; piece = next.fetch_add(1))
-      run_piece(piece, thread);
-  });
+  pool.for_each(pieces.count, run_piece);
 }
 
 // Rows as bf16, padded to whole tiles with zeros. Returns them as pairs.

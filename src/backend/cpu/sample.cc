@@ -1,6 +1,5 @@
 // The sampler: one row a thread at a time, in the order of operations of backend/ops/sampling.h.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -309,8 +308,8 @@ const SampleKernels& sample_kernels(Isa isa) {
 }
 
 size_t sample_workspace_bytes(const Backend::Limits& limits, const CpuContext& context) {
-  const int32_t threads = std::min(context.pool->num_threads(), std::max(1, limits.max_rows));
-  return scratch_bytes(limits.vocab) * static_cast<size_t>(threads) + kAlignment;
+  return scratch_bytes(limits.vocab) * static_cast<size_t>(context.pool->num_threads()) +
+         kAlignment;
 }
 
 void sample(const SampleArgs& args, CpuContext& context) {
@@ -318,22 +317,17 @@ void sample(const SampleArgs& args, CpuContext& context) {
   const SampleKernels& kernels = sample_kernels(context.isa);
   const auto address = reinterpret_cast<uintptr_t>(args.workspace);
   auto* base = reinterpret_cast<std::byte*>((address + kAlignment - 1) / kAlignment * kAlignment);
-  const int32_t threads = std::min(context.pool->num_threads(), args.num_rows);
-  std::atomic<int32_t> next{0};
-  const auto work = [&](int thread) {
-    if (thread >= threads) return;
+  const auto sample_row = [&](int64_t row, int thread) {
     const RowScratch scratch =
         scratch_at(base + scratch_bytes(args.vocab) * static_cast<size_t>(thread), args.vocab);
-    for (int32_t row = next.fetch_add(1); row < args.num_rows; row = next.fetch_add(1)) {
-      RowSampler(args, row, kernels, scratch).run();
-    }
+    RowSampler(args, static_cast<int32_t>(row), kernels, scratch).run();
   };
   // A small vocabulary's rows take less than waking the other threads.
   constexpr int64_t kMinParallelLogits = 8192;
-  if (threads == 1 || static_cast<int64_t>(args.num_rows) * args.vocab < kMinParallelLogits) {
-    work(0);
+  if (static_cast<int64_t>(args.num_rows) * args.vocab < kMinParallelLogits) {
+    for (int32_t row = 0; row < args.num_rows; ++row) sample_row(row, 0);
   } else {
-    context.pool->run(work);
+    context.pool->for_each(args.num_rows, sample_row);
   }
 }
 

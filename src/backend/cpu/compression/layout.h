@@ -1,7 +1,6 @@
 // Where the entries of a job lie, and how an op's work is spread: one item a (job, layer, KV head).
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -30,25 +29,15 @@ void for_each_head(int32_t num_jobs,
                    CpuContext& context,
                    Body&& body) {
   const int64_t count = int64_t{num_jobs} * num_layers * num_heads;
-  std::atomic<int64_t> next{0};
-  const auto take = [&](int thread) {
-    for (;;) {
-      const int64_t row = next.fetch_add(1, std::memory_order_relaxed);
-      if (row >= count) return;
-      HeadItem item;
-      item.row = row;
-      item.head = static_cast<int32_t>(row % num_heads);
-      item.layer_index = static_cast<int32_t>(row / num_heads % num_layers);
-      item.layer = layer_begin + item.layer_index;
-      item.job = static_cast<int32_t>(row / num_heads / num_layers);
-      body(item, thread);
-    }
-  };
-  if (count == 1 || context.pool->num_threads() == 1) {
-    take(0);
-  } else if (count > 1) {
-    context.pool->run(take);
-  }
+  context.pool->for_each(count, [&](int64_t row, int thread) {
+    HeadItem item;
+    item.row = row;
+    item.head = static_cast<int32_t>(row % num_heads);
+    item.layer_index = static_cast<int32_t>(row / num_heads % num_layers);
+    item.layer = layer_begin + item.layer_index;
+    item.job = static_cast<int32_t>(row / num_heads / num_layers);
+    body(item, thread);
+  });
 }
 
 template <typename Body>
