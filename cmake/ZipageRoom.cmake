@@ -28,7 +28,7 @@ target_link_libraries(zipage_options INTERFACE Threads::Threads)
 if(ZIPAGE_SANITIZE)
   # In instrumented code of Boost.Beast and std::regex GCC warns of what it never does.
   target_compile_options(zipage_options INTERFACE
-    "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>>")
+    "$<BUILD_INTERFACE:$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>>")
   add_compile_options(-fsanitize=${ZIPAGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ZIPAGE_SANITIZE})
 endif()
