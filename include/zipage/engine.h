@@ -21,7 +21,22 @@ namespace zipage {
 using RequestId = uint64_t;
 
 enum class FinishReason { kNone, kStop, kLength, kAbort, kError };
-const char* to_string(FinishReason reason);  // "stop", "length", "abort", "error"
+
+constexpr const char* to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+    case FinishReason::kNone:
+      break;
+  }
+  return "none";
+}
 
 struct TokenLogprob {
   int32_t token_id = 0;

@@ -85,6 +85,7 @@ class EngineImpl : public Engine {
   bool run_step();
   bool step_without_rows(const StepPlan& plan);
   void take_inbox();
+  std::unique_ptr<EngineSequence> make_sequence(RequestState& request, int32_t index);
   void admit(std::unique_ptr<RequestState> state);
   void give_seats(const StepPlan& plan);
   void expect_samples(const StepPlan& plan, LaunchedStep& launched);

@@ -9,20 +9,10 @@ namespace {
 
 namespace json = boost::json;
 
+// null while the choice goes on.
 json::value finish_reason_json(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone:
-      return nullptr;
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kAbort:
-      return "abort";
-    case FinishReason::kError:
-      return "error";
-  }
-  return nullptr;
+  if (reason == FinishReason::kNone) return nullptr;
+  return to_string(reason);
 }
 
 // A stop string as a string, a stop token as a number.
