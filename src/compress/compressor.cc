@@ -302,23 +302,15 @@ void Compressor::update_peaks(std::span<const PeakUpdate> updates, Stream& strea
     tables.set(host, static_cast<int32_t>(i), updates[i]);
   }
   const std::byte* device = s.peak_uploader.upload(tables.bytes(), stream);
-  for (size_t begin = 0; begin < updates.size();) {
-    const size_t end =
-        std::min(begin + static_cast<size_t>(s.limits.max_batch_jobs), updates.size());
-    PeakUpdateBatch batch =
-        tables.peaks(device, static_cast<int32_t>(begin), static_cast<int32_t>(end - begin));
-    for (size_t i = begin; i < end; ++i) {
-      batch.max_length = std::max(batch.max_length, updates[i].length);
-    }
-    for (int32_t layer = 0; layer < s.model.num_layers; layer += s.plan.layers) {
-      s.backend.peak_update(
-          {&batch, &s.kv, layer, std::min(s.plan.layers, s.model.num_layers - layer),
-           s.model.attention_scale, static_cast<float>(s.options.attention_half_life), nullptr,
-           s.kv.score_capacity, s.peak_workspace.as<float>()},
-          stream);
-    }
-    begin = end;
+  PeakUpdateBatch batch = tables.peaks(device, 0, static_cast<int32_t>(updates.size()));
+  for (const PeakUpdate& update : updates) {
+    batch.max_length = std::max(batch.max_length, update.length);
   }
+  // F is kept, not scratch: all layers and updates at once.
+  s.backend.peak_update({&batch, &s.kv, 0, s.model.num_layers, s.model.attention_scale,
+                         static_cast<float>(s.options.attention_half_life), nullptr,
+                         s.kv.score_capacity, s.peak_workspace.as<float>()},
+                        stream);
 }
 
 size_t Compressor::device_bytes() const {

@@ -41,15 +41,18 @@ ScratchPlan make_scratch_plan(const Backend& backend,
   shape.head_dim = model.head_dim;
   shape.block_size = limits.block_size;
   shape.window_size = options.window_size;
-  shape.max_jobs = limits.max_batch_jobs;
-  shape.layer_stride = plan.layers;
+  shape.max_jobs = limits.max_launch_jobs;
+  shape.layer_stride = model.num_layers;
   shape.score_capacity = shape.max_kv_len = static_cast<int32_t>(capacity);
   plan.peak_workspace_bytes = backend.compression_workspace_bytes(shape, options);
+  shape.max_jobs = limits.max_batch_jobs;
+  shape.layer_stride = plan.layers;
+  plan.workspace_bytes = backend.compression_workspace_bytes(shape, options);
   shape.max_jobs = 1;
   shape.layer_stride = plan.long_layers;
   shape.score_capacity = shape.max_kv_len = plan.long_capacity;
   plan.workspace_bytes =
-      std::max(plan.peak_workspace_bytes, backend.compression_workspace_bytes(shape, options));
+      std::max(plan.workspace_bytes, backend.compression_workspace_bytes(shape, options));
   plan.table_bytes = JobTables::bytes(limits.max_launch_jobs,
                                       std::max<int64_t>(long_blocks, limits.max_blocks_per_seq));
   return plan;

@@ -128,28 +128,40 @@ TEST_P(CudaCompression, Redundancy) {
       args.rotary_dim = world.shape.head_dim;
       args.out = score.data();
       args.workspace = workspace.data();
-      launch_redundancy(args, world.context, nullptr);
-      ZIPAGE_CUDA_CHECK(cudaDeviceSynchronize());
-      const std::vector<float> got = score.download();
-      world.for_each_unit([&](int j, int l, int h) {
-        if (HasFailure()) return;
-        const oracle::RedundancyResult want = oracle_of(j, l, h, 0.5);
-        // A pair as close to the threshold as f32 sums are exact may fall on either side: it moves
-        // two entries of the row, by 1 / (len * tau) at most.
-        const int len = mode == Redundancy::kLightning ? world.shape.block_size
-                                                       : static_cast<int>(want.score.size());
-        int moved = 0;
-        for (size_t i = 0; i < want.score.size(); ++i) {
-          const double error =
-              std::abs(got[world.row(j, l, h) + i] - want.score[i]) / want.score[i];
-          const std::string where = fmt::format(
-              "derotate {} mode {} job {} layer {} head {} entry {} of {} margin {}", derotate,
-              static_cast<int>(mode), j, l, h, i, want.score.size(), want.margin);
-          ASSERT_LE(error, want.margin < 1e-5 ? 1.1 / (len * 0.4) + 1e-4 : 1e-4) << where;
-          moved += error > 1e-4;
+      // On Hopper also the kernel for every device.
+      for (const bool hopper : {true, false}) {
+        CudaContext context = world.context;
+        if (!hopper) {
+          if (context.encode_tensor_map == nullptr || derotate || mode == Redundancy::kFlash) break;
+          context.encode_tensor_map = nullptr;
         }
-        EXPECT_LE(moved, 8) << "job " << j << " layer " << l << " head " << h;
-      });
+        launch_redundancy(args, context, nullptr);
+        ZIPAGE_CUDA_CHECK(cudaDeviceSynchronize());
+        const std::vector<float> got = score.download();
+        world.for_each_unit([&](int j, int l, int h) {
+          if (HasFailure()) return;
+          const oracle::RedundancyResult want = oracle_of(j, l, h, 0.5);
+          // A pair as close to the threshold as f32 sums are exact may fall on either side: it
+          // moves two entries of the row, by 1 / (len * tau) at most.
+          const int len = mode == Redundancy::kLightning ? world.shape.block_size
+                                                         : static_cast<int>(want.score.size());
+          int moved = 0;
+          for (size_t i = 0; i < want.score.size(); ++i) {
+            const double error =
+                std::abs(got[world.row(j, l, h) + i] - want.score[i]) / want.score[i];
+            const std::string where = fmt::format(
+                "hopper {} derotate {} mode {} job {} layer {} head {} entry {} of {} margin {}",
+                hopper, derotate, static_cast<int>(mode), j, l, h, i, want.score.size(),
+                want.margin);
+            ASSERT_LE(error, want.margin < 1e-5 ? 1.1 / (len * 0.4) + 1e-4 : 1e-4) << where;
+            moved += error > 1e-4;
+          }
+          EXPECT_LE(moved, 8) << "job " << j << " layer " << l << " head " << h;
+          uint32_t bits;
+          std::memcpy(&bits, &got[world.row(j, l, h) + want.score.size()], 4);
+          EXPECT_EQ(bits, 0xC5C5C5C5u) << "job " << j << " layer " << l << " head " << h;
+        });
+      }
     }
   }
 }

@@ -29,6 +29,11 @@ inline CudaContext open_context() {
   context.compute_capability = properties.major * 10 + properties.minor;
   context.l2_bytes = static_cast<size_t>(properties.l2CacheSize);
   context.max_shared_bytes = properties.sharedMemPerBlockOptin;
+  if (context.is_hopper()) {
+    cudaDriverEntryPointQueryResult found{};
+    ZIPAGE_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &context.encode_tensor_map, 12000, cudaEnableDefault, &found));
+  }
   return context;
 }
 
@@ -391,6 +396,8 @@ inline std::vector<Shape> odd_shapes() {
       {{768, 512, 512, 700, 100, 512}, {1024, 768, 0, 0, 40, 0}, {300, 256, 256, 5, 0, 256}});
   add("bf16_d64_g1_b16", bf16, bf16, 64, 3, 1, 16, 8,
       {{33, 16, 16, 9, 3, 16}, {1, 1, 0, 0, 1, 0}, {270, 100, 0, 0, 9, 0}});
+  add("bf16_d64_g2_b128", bf16, bf16, 64, 2, 2, 128, 16,
+      {{640, 512, 512, 30, 9, 624}, {129, 64, 0, 0, 9, 0}, {1, 1, 0, 0, 1, 0}});
   add("bf16_d80_g8", bf16, bf16, 80, 1, 8, 64, 16,
       {{512, 448, 448, 31, 9, 496}, {200, 128, 64, 0, 9, 64}});
   add("bf16_d96_g3", bf16, bf16, 96, 2, 3, 128, 16,

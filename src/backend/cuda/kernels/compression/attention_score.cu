@@ -2,8 +2,9 @@
 // attention F (method.md 3.2). A block holds the keys of one chunk of a unit in shared memory and
 // their products with the window's queries in registers; it publishes each row's maximum and sum,
 // waits for the others of the unit, and finishes: K is read once. While it waits, the keys of its
-// next chunk are on their way.
+// next chunk are on their way. attention_cluster.cu does the same on Hopper for the usual shapes.
 #include "backend/cuda/kernels/compression.h"
+#include "backend/cuda/kernels/compression/attention_cluster.h"
 #include "backend/cuda/kernels/compression/common.cuh"
 #include "backend/cuda/kernels/compression/workspace.h"
 
@@ -16,22 +17,12 @@ constexpr uint32_t kNoWork = 0xffffffffu;
 constexpr int kMaxChunks = 128;  // of a unit whose blocks wait for each other
 constexpr float kLog2E = 1.4426950408889634f;
 
-struct Params {
+struct Params : AttentionInput {
   Launch launch;
-  const int32_t* slots;
-  const int32_t* lengths;
-  const int32_t* previous;  // [U] or null: no update of F
-  const int32_t* block_tables;
-  int32_t table_stride;
-  float scale;
-  float inverse_half_life;  // 1/H; peak only
-  bool peak;
-  float* out;           // scratch rows, or null: F of the layers
   float2* row_stats;    // [unit, chunk, row tile, rows of a tile] maximum and sum of exponentials
   uint32_t* counters;   // tickets; then one of each unit, for the kernel of several row tiles
   uint32_t total;       // chunks of all units
   FastDiv chunks;       // of a unit
-  int32_t group;        // query heads per KV head
   int32_t head_groups;  // row tiles that cover the group's heads
   int32_t query_tiles;  // ceil(window / 16)
   int32_t phases;       // 1: row statistics, 2: result, 3: both, with the barrier
@@ -623,29 +614,30 @@ void dispatch(const Params& params,
   }
 }
 
-void launch_all(Params params,
+void launch_all(AttentionInput input,
                 const PagedKvView& kv,
-                int32_t count,
+                const AttentionRange& range,
                 int32_t max_length,
-                int32_t layer_begin,
-                int32_t num_layers,
-                int32_t capacity,
                 float* workspace,
                 const CudaContext& context,
                 cudaStream_t stream) {
   if (kv.head_dim % 16 != 0 || kv.head_dim > 256) {
-    kernel_lacks(params.peak ? "peak_update" : "attention_score", "head_dim", kv.head_dim,
+    kernel_lacks(input.peak ? "peak_update" : "attention_score", "head_dim", kv.head_dim,
                  "multiples of 16 up to 256");
   }
   if (max_length <= 0) return;
-  params.group = kv.num_q_heads / kv.num_kv_heads;
+  input.group = kv.num_q_heads / kv.num_kv_heads;
+  if (launch_attention_cluster(input, kv, range, context, stream)) return;
   const size_t unit_bytes =
-      attention_unit_bytes(max_length, params.group, kv.head_dim, kv.window_size);
-  for_each_launch(
-      kv, count, layer_begin, num_layers, capacity, unit_bytes, [&](const Launch& launch) {
-        params.launch = launch;
-        dispatch(params, max_length, reinterpret_cast<std::byte*>(workspace), context, stream);
-      });
+      attention_unit_bytes(max_length, input.group, kv.head_dim, kv.window_size);
+  Params params{};
+  static_cast<AttentionInput&>(params) = input;
+  for_each_launch(kv, range.count, range.layer_begin, range.num_layers, range.capacity, unit_bytes,
+                  [&](const Launch& launch) {
+                    params.launch = launch;
+                    dispatch(params, max_length, reinterpret_cast<std::byte*>(workspace), context,
+                             stream);
+                  });
 }
 
 }  // namespace
@@ -669,33 +661,33 @@ void launch_attention_score(const AttentionScoreArgs& args,
                             const CudaContext& context,
                             cudaStream_t stream) {
   const CompressionBatch& batch = *args.batch;
-  Params params{};
-  params.slots = batch.slots;
-  params.lengths = batch.lengths;
-  params.block_tables = batch.block_tables;
-  params.table_stride = batch.block_table_stride;
-  params.scale = args.scale;
-  params.out = args.score;
-  launch_all(params, *args.kv, batch.num_jobs, batch.max_length, args.layer_begin, args.num_layers,
-             args.capacity, args.workspace, context, stream);
+  AttentionInput input{};
+  input.slots = batch.slots;
+  input.lengths = batch.lengths;
+  input.block_tables = batch.block_tables;
+  input.table_stride = batch.block_table_stride;
+  input.scale = args.scale;
+  input.out = args.score;
+  launch_all(input, *args.kv, {batch.num_jobs, args.layer_begin, args.num_layers, args.capacity},
+             batch.max_length, args.workspace, context, stream);
 }
 
 void launch_peak_update(const PeakUpdateArgs& args,
                         const CudaContext& context,
                         cudaStream_t stream) {
   const PeakUpdateBatch& batch = *args.batch;
-  Params params{};
-  params.slots = batch.slots;
-  params.lengths = batch.lengths;
-  params.previous = batch.previous_lengths;
-  params.block_tables = batch.block_tables;
-  params.table_stride = batch.block_table_stride;
-  params.scale = args.scale;
-  params.inverse_half_life = 1.0f / args.half_life;
-  params.peak = true;
-  params.out = args.scratch;
-  launch_all(params, *args.kv, batch.num_updates, batch.max_length, args.layer_begin,
-             args.num_layers, args.capacity, args.workspace, context, stream);
+  AttentionInput input{};
+  input.slots = batch.slots;
+  input.lengths = batch.lengths;
+  input.previous = batch.previous_lengths;
+  input.block_tables = batch.block_tables;
+  input.table_stride = batch.block_table_stride;
+  input.scale = args.scale;
+  input.inverse_half_life = 1.0f / args.half_life;
+  input.peak = true;
+  input.out = args.scratch;
+  launch_all(input, *args.kv, {batch.num_updates, args.layer_begin, args.num_layers, args.capacity},
+             batch.max_length, args.workspace, context, stream);
 }
 
 }  // namespace zipage

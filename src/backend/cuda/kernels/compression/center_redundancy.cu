@@ -1,7 +1,8 @@
 // Centre redundancy (method.md 3.2): R = softmax(u_i . mean_j(u_j) / tau), u_i = unit(R(-pos_i)
 // k_i). A block keeps the units of one chunk of keys in registers, so that K is read once: chunks
-// add up their units, meet, take their dot products with the mean, meet again, and divide by the
-// sum of the exponentials.
+// add up their units, wait for each other's sums and take their dot products with the mean. A
+// second kernel divides by the sum of the exponentials: another wait would cost more than its
+// launch.
 #include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
 #include "backend/cuda/kernels/compression/workspace.h"
@@ -13,6 +14,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSteps = 4;  // keys a thread has a part of
 constexpr int kMaxHeadDim = 256;
+constexpr size_t kTicketBytes = 256;
 constexpr float kLog2E = 1.4426950408889634f;
 
 struct Params {
@@ -24,10 +26,24 @@ struct Params {
   float* out;
   float* sums;           // [unit, chunk, head_dim]
   float2* exponentials;  // [unit, chunk]: largest logit, sum of exponentials
-  uint32_t* counters;    // [1 + units]
+  uint32_t* ticket;      // the last one taken; it begins with all bits set, as the sums
   FastDiv chunks;
-  int32_t phases;  // 1: sums, 2: logits, 4: quotients; 7: all, with barriers between
+  int32_t phases;  // 1: sums, 2: logits; 3: both, and blocks wait for the sums of others
 };
+
+// Sums travel between the blocks of a unit without a fence: whoever needs one reads until it is no
+// longer what the launch began with, all bits set, which no sum is (a NaN of the hardware is
+// 0x7fffffff).
+constexpr int kUnpublishedByte = 0xff;
+__device__ inline void publish(float* to, float sum) {
+  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(to), "f"(sum) : "memory");
+}
+__device__ inline float read_published(const float* from) {
+  float sum;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(sum) : "l"(from) : "memory");
+  return sum;
+}
+__device__ inline bool is_published(float sum) { return __float_as_uint(sum) != ~0u; }
 
 // kLanes lanes share a key; each has two groups of 8 elements, in the rotary part those that one
 // angle turns.
@@ -40,12 +56,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ __align__(16) float warp_sums[kWarps][kMaxHeadDim];
   __shared__ __align__(16) float mean[kMaxHeadDim];
   __shared__ float reduce_shared[33];
-  __shared__ float2 totals;
   __shared__ uint32_t shared_ticket;
 
   const Launch& launch = params.launch;
   const uint32_t work =
-      params.phases == 7 ? take_ticket(params.counters, &shared_ticket) : blockIdx.x;
+      params.phases == 3 ? take_ticket(params.ticket, &shared_ticket) + 1u : blockIdx.x;
   const uint32_t unit_index = params.chunks.divide(work);
   const int chunk = static_cast<int>(work - unit_index * params.chunks.divisor);
   const Unit unit = unit_of(launch, unit_index);
@@ -148,16 +163,16 @@ __global__ void __launch_bounds__(kThreads, 2)
       float total = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) total += warp_sums[w][i];
-      params.sums[(unit_chunk + chunk) * head_dim + i] = total;
+      publish(params.sums + (unit_chunk + chunk) * head_dim + i, total);
     }
-    if (params.phases == 7) unit_barrier(params.counters + 1 + unit_index, used_chunks);
+    __syncthreads();  // warp_sums is used again
   }
 
-  float* out = params.out + unit.row * launch.capacity;
-  float logits[kSteps];
   if ((params.phases & 2) != 0) {
+    float* out = params.out + unit.row * launch.capacity;
+    float logits[kSteps];
     // Several threads an element, each with eight chunks at a time; added up in a fixed order.
-    const int sharers = kThreads / head_dim;
+    const int sharers = min(kThreads / head_dim, kWarps);
     const int element = static_cast<int>(threadIdx.x) % head_dim;
     const int share = static_cast<int>(threadIdx.x) / head_dim;
     if (share < sharers) {
@@ -168,8 +183,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
         for (int c = 0; c < 8; ++c) {
           part[c] = base + c < used_chunks
-                        ? __ldcg(sums + static_cast<int64_t>(base + c) * head_dim)
+                        ? read_published(sums + static_cast<int64_t>(base + c) * head_dim)
                         : 0.0f;
+        }
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          while (!is_published(part[c])) {
+            __nanosleep(20);
+            part[c] = read_published(sums + static_cast<int64_t>(base + c) * head_dim);
+          }
         }
 #pragma unroll
         for (int c = 0; c < 8; ++c) total += part[c];
@@ -208,36 +230,54 @@ __global__ void __launch_bounds__(kThreads, 2)
       const int key = key_begin + s * kStepKeys;
       if (group == 0 && key < length) {
         sum += exp2f((logits[s] - most) * kLog2E);
-        if (params.phases != 7) out[key] = logits[s];
+        out[key] = logits[s];
       }
     }
     sum = block_reduce<false>(sum, reduce_shared);
     if (threadIdx.x == 0) params.exponentials[unit_chunk + chunk] = make_float2(most, sum);
-    if (params.phases == 7) unit_barrier(params.counters + 1 + unit_index, 2 * used_chunks);
   }
+}
 
-  if ((params.phases & 4) != 0) {
-    if (warp == 0) {
-      const float2* parts = params.exponentials + unit_chunk;
-      float most = -INFINITY, sum = 0;
-      for (int base = 0; base < used_chunks; base += 32) {
-        const float2 part =
-            base + lane < used_chunks ? __ldcg(parts + base + lane) : make_float2(-INFINITY, 0);
-        const float before = most;
-        most = fmaxf(most, warp_max(part.x));
-        sum = sum * exp2f((before - most) * kLog2E) +
-              warp_sum(part.y * exp2f((part.x - most) * kLog2E));
-      }
-      if (lane == 0) totals = make_float2(most, sum);
-    }
-    __syncthreads();
+// One block a unit: out = exp(logit) over the sum of all, from the chunks' largest and sums.
+__global__ void __launch_bounds__(kThreads)
+    quotient_kernel(const __grid_constant__ Params params, int chunk_keys) {
+  __shared__ float2 totals;
+  const Unit unit = unit_of(params.launch, blockIdx.x);
+  const int length = params.batch.lengths[unit.job];
+  const int used_chunks = (length + chunk_keys - 1) / chunk_keys;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float* out = params.out + unit.row * params.launch.capacity;
+  constexpr int kHeld = 8;  // logits a thread has in flight
+  float logits[kHeld];
+  const auto load = [&](int begin) {
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const int key = key_begin + s * kStepKeys;
-      if (group == 0 && key < length) {
-        const float logit = params.phases == 7 ? logits[s] : out[key];
-        out[key] = exp2f((logit - totals.x) * kLog2E) / totals.y;
-      }
+    for (int i = 0; i < kHeld; ++i) {
+      const int key = begin + i * kThreads + static_cast<int>(threadIdx.x);
+      logits[i] = key < length ? out[key] : 0.0f;
+    }
+  };
+  load(0);
+  if (warp == 0) {
+    const float2* parts =
+        params.exponentials + static_cast<int64_t>(blockIdx.x) * params.chunks.divisor;
+    float most = -INFINITY, sum = 0;
+    for (int base = 0; base < used_chunks; base += 32) {
+      const float2 part =
+          base + lane < used_chunks ? parts[base + lane] : make_float2(-INFINITY, 0);
+      const float before = most;
+      most = fmaxf(most, warp_max(part.x));
+      sum = sum * exp2f((before - most) * kLog2E) +
+            warp_sum(part.y * exp2f((part.x - most) * kLog2E));
+    }
+    if (lane == 0) totals = make_float2(most, sum);
+  }
+  __syncthreads();
+  for (int begin = 0; begin < length; begin += kHeld * kThreads) {
+    if (begin > 0) load(begin);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int key = begin + i * kThreads + static_cast<int>(threadIdx.x);
+      if (key < length) out[key] = exp2f((logits[i] - totals.x) * kLog2E) / totals.y;
     }
   }
 }
@@ -250,26 +290,27 @@ void run(Params params, const CudaContext& context, std::byte* workspace, cudaSt
   const int chunks = ceil_div(params.batch.max_length, keys_per_chunk(kLanes));
   const int units = params.launch.num_units();
   params.chunks = FastDiv(static_cast<uint32_t>(chunks));
-  params.counters = reinterpret_cast<uint32_t*>(workspace);
-  const size_t counter_bytes = sizeof(uint32_t) * (1 + static_cast<size_t>(units));
-  workspace += (counter_bytes + 255) / 256 * 256;
-  params.exponentials = reinterpret_cast<float2*>(workspace);
-  workspace +=
-      (sizeof(float2) * static_cast<size_t>(units) * static_cast<size_t>(chunks) + 255) / 256 * 256;
-  params.sums = reinterpret_cast<float*>(workspace);
+  const auto unit_chunks = static_cast<size_t>(units) * static_cast<size_t>(chunks);
+  const size_t sum_bytes =
+      sizeof(float) * unit_chunks * static_cast<size_t>(params.launch.head_dim);
+  params.ticket = reinterpret_cast<uint32_t*>(workspace);
+  params.sums = reinterpret_cast<float*>(workspace + kTicketBytes);
+  params.exponentials = reinterpret_cast<float2*>(workspace + kTicketBytes + sum_bytes);
   const auto start = [&](int phases) {
     params.phases = phases;
     center_kernel<T, kLanes><<<units * chunks, kThreads, 0, stream>>>(params);
     ZIPAGE_CUDA_CHECK_LAUNCH("centre redundancy");
   };
   if (chunks <= max_waiting_blocks(context)) {
-    ZIPAGE_CUDA_CHECK(cudaMemsetAsync(params.counters, 0, counter_bytes, stream));
-    start(7);
+    ZIPAGE_CUDA_CHECK(
+        cudaMemsetAsync(workspace, kUnpublishedByte, kTicketBytes + sum_bytes, stream));
+    start(3);
   } else {
     start(1);
     start(2);
-    start(4);
   }
+  quotient_kernel<<<units, kThreads, 0, stream>>>(params, keys_per_chunk(kLanes));
+  ZIPAGE_CUDA_CHECK_LAUNCH("centre redundancy: quotients");
 }
 
 template <typename T>
@@ -291,8 +332,7 @@ void run_lanes(const Params& params,
 
 size_t center_unit_bytes(int max_length, int head_dim) {
   const auto chunks = static_cast<size_t>(ceil_div(max_length, keys_per_chunk(lanes_of(head_dim))));
-  return chunks * (sizeof(float2) + sizeof(float) * static_cast<size_t>(head_dim)) +
-         sizeof(uint32_t);
+  return chunks * (sizeof(float2) + sizeof(float) * static_cast<size_t>(head_dim));
 }
 
 }  // namespace zipage::compression

@@ -4,6 +4,7 @@
 // entries out of the sums and applies the softmax.
 #include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/lightning.h"
 #include "backend/cuda/kernels/compression/workspace.h"
 
 namespace zipage::compression {
@@ -443,13 +444,15 @@ namespace zipage {
 
 using namespace compression;  // NOLINT: this file's own
 
-void launch_redundancy(const RedundancyArgs& args, const CudaContext&, cudaStream_t stream) {
+void launch_redundancy(const RedundancyArgs& args,
+                       const CudaContext& context,
+                       cudaStream_t stream) {
   const PagedKvView& kv = *args.kv;
   const int max_length = args.batch->max_length;
   if (kv.head_dim % 16 != 0 || kv.head_dim > 256) {
     kernel_lacks("redundancy", "head_dim", kv.head_dim, "multiples of 16 up to 256");
   }
-  if (max_length <= 0) return;
+  if (max_length <= 0 || launch_lightning(args, context, stream)) return;
   Params params{};
   params.batch = *args.batch;
   params.threshold = args.similarity_threshold;
