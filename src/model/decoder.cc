@@ -192,27 +192,26 @@ void Decoder::layer_forward(const Layer& layer,
   clock.mark(times_.other_seconds);
   linear(*layer.qkv, hidden_.data(), tokens, wide_.data(), dtype_, stream);
   clock.mark(times_.linear_seconds);
-  backend_.attention_prepare({.dtype = dtype_,
-                              .qkv = wide_.data(),
-                              .q_norm = layer.q_norm.as<float>(),
-                              .k_norm = layer.k_norm.as<float>(),
-                              .norm_eps = static_cast<float>(config_.rms_norm_eps),
-                              .rope_cos_sin = rope_.as<float>(),
-                              .rotary_dim = config_.rope.rotary_dim,
-                              .batch = &batch,
-                              .kv = &kv,
-                              .layer = index,
-                              .q_out = inner_.data()},
-                             stream);
-  backend_.paged_attention({.dtype = dtype_,
-                            .q = inner_.data(),
-                            .batch = &batch,
-                            .kv = &kv,
-                            .layer = index,
-                            .scale = config_.attention_scale(),
-                            .out = attention_.data(),
-                            .workspace = workspace_.data()},
-                           stream);
+  backend_.attend({.dtype = dtype_,
+                   .qkv = wide_.data(),
+                   .q_norm = layer.q_norm.as<float>(),
+                   .k_norm = layer.k_norm.as<float>(),
+                   .norm_eps = static_cast<float>(config_.rms_norm_eps),
+                   .rope_cos_sin = rope_.as<float>(),
+                   .rotary_dim = config_.rope.rotary_dim,
+                   .batch = &batch,
+                   .kv = &kv,
+                   .layer = index,
+                   .q_out = inner_.data()},
+                  {.dtype = dtype_,
+                   .q = inner_.data(),
+                   .batch = &batch,
+                   .kv = &kv,
+                   .layer = index,
+                   .scale = config_.attention_scale(),
+                   .out = attention_.data(),
+                   .workspace = workspace_.data()},
+                  stream);
   clock.mark(times_.attention_seconds);
   linear(*layer.o, attention_.data(), tokens, hidden_.data(), dtype_, stream);
   clock.mark(times_.linear_seconds);
