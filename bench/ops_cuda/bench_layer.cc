@@ -1,4 +1,4 @@
-// A layer of Qwen3-8B as a decode step of one to four requests runs it: what the ops cost one
+// A layer of Qwen3-8B as a decode step of one to eight requests runs it: what the ops cost one
 // behind the other, where a kernel starts while the one ahead of it ends.
 #include <cmath>
 #include <numeric>
@@ -38,16 +38,18 @@ class Step {
     std::iota(begin.begin(), begin.end(), 0);
     for (size_t r = 0; r < kMaxRows; ++r)
       slots.push_back(static_cast<int32_t>(r * kBlocks * kBlock) + kLen - 1);
-    arrays_ = {bench.upload(table), bench.upload(lens), bench.upload(slots),
-               bench.upload(positions), bench.upload(begin)};
+    const auto upload = [&](const std::vector<int32_t>& values) {
+      arrays_.push_back(bench.upload(values));
+      return arrays_.back().as<int32_t>();
+    };
     batch_.max_row_tokens = 1;
     batch_.max_kv_len = kLen;
-    batch_.block_tables = arrays_[0].as<int32_t>();
+    batch_.block_tables = upload(table);
     batch_.block_table_stride = kBlocks;
-    batch_.kv_lens = arrays_[1].as<int32_t>();
-    batch_.kv_slots = arrays_[2].as<int32_t>();
-    batch_.positions = arrays_[3].as<int32_t>();
-    batch_.row_begin = batch_.row_of_token = arrays_[4].as<int32_t>();
+    batch_.kv_lens = upload(lens);
+    batch_.kv_slots = upload(slots);
+    batch_.positions = upload(positions);
+    batch_.row_begin = batch_.row_of_token = upload(begin);
     kv_.dtype = kv_.query_dtype = DType::kBF16;
     kv_.num_blocks = kPages;
     kv_.block_size = kBlock;
@@ -71,7 +73,7 @@ class Step {
   }
 
  private:
-  static constexpr size_t kMaxRows = 4, kBlocks = 8, kPages = kMaxRows * kBlocks;
+  static constexpr size_t kMaxRows = 8, kBlocks = 8, kPages = kMaxRows * kBlocks;
 
   void run(const Layer& layer, int32_t rows, bool attend) {
     Backend& backend = *bench_.backend;
@@ -141,7 +143,7 @@ void bench_layer(Bench& bench) {
   Step step(bench);
   constexpr double kWeights =
       2.0 * kHidden * (2 * kQHeads * kDim + 2 * kKvHeads * kDim + 3.0 * kWide);
-  for (const int32_t rows : {1, 2, 4}) {
+  for (const int32_t rows : {1, 2, 4, 8}) {
     const double bytes = kWeights + 4.0 * rows * kLen * kKvHeads * kDim;
     for (const bool attend : {false, true}) {
       char name[96];

@@ -22,7 +22,7 @@ namespace zipage {
 
 namespace {
 
-constexpr int kMaxRows = 4;
+constexpr int kMaxRows = 8;
 constexpr int kDim = 128;
 constexpr int kPack = kDim / 32;  // elements of a head a lane prepares
 constexpr int kMaxGroup = 8;
@@ -30,7 +30,7 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kUnit = 16;  // entries
 constexpr int kMaxSplits = 64;
-constexpr int kPieces = 8;  // whose loads are in flight together when they are added
+constexpr int kPieces = 16;  // whose loads are in flight together when they are added
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct AttendParams {
@@ -426,6 +426,16 @@ __device__ inline void finish_head(const AttendParams& p, const Share& s, const 
   }
 }
 
+// Adds 1. What this thread saw before is visible to whoever sees the sum, and the other way round.
+__device__ inline uint32_t increment(uint32_t* counter) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
 // True in one block of the (row, KV head): the one that finishes last, to which the pieces of the
 // others are visible then. Leaves the counter at 0.
 __device__ inline bool is_last_block(const AttendParams& p, const Share& s) {
@@ -433,10 +443,8 @@ __device__ inline bool is_last_block(const AttendParams& p, const Share& s) {
   __syncthreads();
   if (threadIdx.x == 0) {
     uint32_t* counter = p.counters + s.row * p.num_kv_heads + s.head;
-    __threadfence();
-    last = atomicAdd(counter, 1u) == static_cast<uint32_t>(s.splits) - 1;
+    last = increment(counter) == static_cast<uint32_t>(s.splits) - 1;
     if (last) *counter = 0;
-    __threadfence();
   }
   __syncthreads();
   return last;
