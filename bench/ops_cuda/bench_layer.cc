@@ -65,17 +65,20 @@ class Step {
     workspace_ = bench.zeros(bench.backend->attention_workspace_bytes(limits));
   }
 
-  // Microseconds of a layer; `attend`: the fused op, or the two it stands for.
-  double time_us(int32_t rows, bool attend) {
+  // Microseconds of a layer. `attend`: the fused op, or the two it stands for; `next`: each product
+  // knows the one behind it.
+  double time_us(int32_t rows, bool attend, bool next) {
     batch_.num_tokens = batch_.num_rows = rows;
-    return bench_.time_us(
-        2 * kLayers, [&](int i) { run(layers_[static_cast<size_t>(i % kLayers)], rows, attend); });
+    return bench_.time_us(2 * kLayers, [&](int i) {
+      const Layer& following = layers_[static_cast<size_t>((i + 1) % kLayers)];
+      run(layers_[static_cast<size_t>(i % kLayers)], following, rows, attend, next);
+    });
   }
 
  private:
   static constexpr size_t kMaxRows = 8, kBlocks = 8, kPages = kMaxRows * kBlocks;
 
-  void run(const Layer& layer, int32_t rows, bool attend) {
+  void run(const Layer& layer, const Layer& following, int32_t rows, bool attend, bool next) {
     Backend& backend = *bench_.backend;
     Stream& stream = *bench_.stream;
     const auto norm = [&] {
@@ -83,11 +86,14 @@ class Step {
                         rows, kHidden, hidden_.data()},
                        stream);
     };
-    const auto linear = [&](const LinearWeight& weight, const Buffer& x, const Buffer& out) {
-      backend.linear({DType::kBF16, DType::kBF16, &weight, x.data(), rows, out.data()}, stream);
+    const auto linear = [&](const LinearWeight& weight, const Buffer& x, const Buffer& out,
+                            const LinearWeight& behind) {
+      backend.linear({DType::kBF16, DType::kBF16, &weight, x.data(), rows, out.data(),
+                      next ? &behind : nullptr},
+                     stream);
     };
     norm();
-    linear(*layer.qkv, hidden_, wide_);
+    linear(*layer.qkv, hidden_, wide_, *layer.o);
     view_.k = layer.k.data();
     view_.v = layer.v.data();
     AttentionPrepareArgs prepare{};
@@ -114,11 +120,11 @@ class Step {
       backend.attention_prepare(prepare, stream);
       backend.paged_attention(attention, stream);
     }
-    linear(*layer.o, attention_, hidden_);
+    linear(*layer.o, attention_, hidden_, *layer.gate_up);
     norm();
-    linear(*layer.gate_up, hidden_, wide_);
+    linear(*layer.gate_up, hidden_, wide_, *layer.down);
     backend.silu_mul({DType::kBF16, wide_.data(), rows, kWide, inner_.data()}, stream);
-    linear(*layer.down, inner_, hidden_);
+    linear(*layer.down, inner_, hidden_, *following.qkv);
   }
 
   Bench& bench_;
@@ -145,11 +151,11 @@ void bench_layer(Bench& bench) {
       2.0 * kHidden * (2 * kQHeads * kDim + 2 * kKvHeads * kDim + 3.0 * kWide);
   for (const int32_t rows : {1, 2, 4, 8}) {
     const double bytes = kWeights + 4.0 * rows * kLen * kKvHeads * kDim;
-    for (const bool attend : {false, true}) {
+    for (const auto& [attend, next] : {std::pair{false, false}, {true, false}, {true, true}}) {
       char name[96];
-      std::snprintf(name, sizeof name, "layer of %d x %d, %s", rows, kLen,
-                    attend ? "attend" : "prepare, attention");
-      bench.print_bytes(name, step.time_us(rows, attend), bytes);
+      std::snprintf(name, sizeof name, "layer of %d x %d, %s%s", rows, kLen,
+                    attend ? "attend" : "prepare, attention", next ? ", next known" : "");
+      bench.print_bytes(name, step.time_us(rows, attend, next), bytes);
     }
   }
 }
