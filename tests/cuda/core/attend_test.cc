@@ -297,7 +297,7 @@ TEST(Attend, Rows) {
   check({128, 32, 8, 256, {0}, true});
   check({128, 32, 8, 32, {2049, 128, 1, 700}, true});
   check({128, 8, 2, 64, {16, 2000, 17}, false});
-  check({128, 64, 64, 16, {40, 41, 500}, true});            // more heads than SMs
+  check({128, 64, 64, 16, {40, 41, 500}, true});  // more heads than SMs
   check({128, 32, 8, 256, {16, 2000, 17, 5, 0, 300, 1000, 64}, true});
   check({128, 8, 2, 64, {16, 2000, 17, 5, 0, 300, 1, 2, 3}, true});  // two ops
 }
