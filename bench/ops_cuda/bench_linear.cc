@@ -21,17 +21,6 @@ constexpr Shape kShapes[] = {{"qkv", 6144, 4096, false},
                              {"down", 4096, 12288, false},
                              {"lm_head", 151936, 4096, true}};
 
-std::unique_ptr<LinearWeight> make_weight(Bench& bench, const Shape& shape, size_t offset) {
-  // The layout is row-major, so the device's pool of noise can fill it: no upload of gigabytes.
-  const std::vector<uint16_t> host(1);
-  auto weight = std::make_unique<CudaLinearWeight>(bench.backend->context().device, DType::kBF16,
-                                                   shape.out, shape.in);
-  const Buffer values = bench.random(static_cast<size_t>(shape.out * shape.in), offset);
-  bench.backend->copy(weight->data(), values.data(), values.bytes(), *bench.stream);
-  bench.backend->synchronize(*bench.stream);
-  return weight;
-}
-
 double value_at(const std::vector<std::byte>& bytes, DType dtype, size_t i) {
   if (dtype == DType::kF32)
     return static_cast<double>(reinterpret_cast<const float*>(bytes.data())[i]);
@@ -67,6 +56,16 @@ double sample_error(Bench& bench,
 
 }  // namespace
 
+std::unique_ptr<LinearWeight> random_weight(Bench& bench, int64_t out, int64_t in, size_t offset) {
+  // The layout is row-major, so the device's pool of noise can fill it: no upload of gigabytes.
+  auto weight =
+      std::make_unique<CudaLinearWeight>(bench.backend->context().device, DType::kBF16, out, in);
+  const Buffer values = bench.random(static_cast<size_t>(out * in), offset);
+  bench.backend->copy(weight->data(), values.data(), values.bytes(), *bench.stream);
+  bench.backend->synchronize(*bench.stream);
+  return weight;
+}
+
 void bench_linear(Bench& bench) {
   constexpr int32_t counts[] = {1, 2, 4, 8, 32, 64, 96, 128, 157, 168, 192};
   double own_layer[std::size(counts)] = {};
@@ -78,7 +77,7 @@ void bench_linear(Bench& bench) {
     const int copies = std::max(1, static_cast<int>(std::ceil(240e6 / bytes)));
     std::vector<std::unique_ptr<LinearWeight>> weights;
     for (int i = 0; i < copies; ++i)
-      weights.push_back(make_weight(bench, shape, static_cast<size_t>(i) * 1001));
+      weights.push_back(random_weight(bench, shape.out, shape.in, static_cast<size_t>(i) * 1001));
     const DType out_dtype = shape.logits ? DType::kF32 : DType::kBF16;
     constexpr size_t kXOffset = 5555555;
     const Buffer x = bench.random(static_cast<size_t>(192 * shape.in), kXOffset);

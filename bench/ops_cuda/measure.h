@@ -134,7 +134,11 @@ class Bench {
 // The copy that is the ceiling: 16 bytes a thread, streaming.
 void launch_copy(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
+// A weight of random numbers, from element `offset` of the pool on.
+std::unique_ptr<LinearWeight> random_weight(Bench& bench, int64_t out, int64_t in, size_t offset);
+
 void bench_linear(Bench& bench);
+void bench_layer(Bench& bench);
 void bench_attention(Bench& bench);
 void bench_elementwise(Bench& bench);
 

@@ -1,6 +1,6 @@
 // Kernels of the CUDA backend against the machine's own ceilings, measured first: a large copy and
-// a large product. usage: bench_ops_cuda [peak] [elementwise] [attention] [linear]   (all when none
-// is named)
+// a large product. usage: bench_ops_cuda [peak] [elementwise] [attention] [linear] [layer]   (all
+// when none is named)
 #include <cstring>
 
 #include "backend/cuda/cuda_linear.h"
@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
     zipage::bench::measure_peaks(bench);
     if (wanted("attention")) zipage::bench::bench_attention(bench);
     if (wanted("linear")) zipage::bench::bench_linear(bench);
+    if (wanted("layer")) zipage::bench::bench_layer(bench);
     if (wanted("elementwise")) zipage::bench::bench_elementwise(bench);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_ops_cuda: %s\n", error.what());

@@ -152,6 +152,14 @@ class Backend {
   virtual void gather_rows(const GatherRowsArgs&, Stream&) = 0;
   virtual void attention_prepare(const AttentionPrepareArgs&, Stream&) = 0;
   virtual void paged_attention(const PagedAttentionArgs&, Stream&) = 0;
+  // attention_prepare(), then paged_attention() of the same batch, pages and layer, its q being
+  // q_out. A backend may do both in one kernel; q_out is scratch.
+  virtual void attend(const AttentionPrepareArgs& prepare,
+                      const PagedAttentionArgs& attention,
+                      Stream& stream) {
+    attention_prepare(prepare, stream);
+    paged_attention(attention, stream);
+  }
   virtual void sample(const SampleArgs&, Stream&) = 0;
 
   virtual void attention_score(const AttentionScoreArgs&, Stream&) = 0;

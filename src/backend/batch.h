@@ -1,5 +1,7 @@
 // One step's tokens as the ops read them. Plain data; arrays lie in device memory (host memory on a
-// CPU), except where it says host. Filled by engine/batch_builder, valid for one step.
+// CPU), except where it says host. Filled by engine/batch_builder, valid for one step. No op writes
+// them: they come by copy() before the step's first op, so that a kernel may read them, and what
+// earlier steps left in the pages, while the op ahead of it ends.
 #pragma once
 
 #include <cstdint>

@@ -153,13 +153,15 @@ void Decoder::linear(const LinearWeight& weight,
                      int32_t num_tokens,
                      void* out,
                      DType out_dtype,
+                     const LinearWeight* next,
                      Stream& stream) {
   backend_.linear({.dtype = dtype_,
                    .out_dtype = out_dtype,
                    .weight = &weight,
                    .x = x,
                    .num_tokens = num_tokens,
-                   .out = out},
+                   .out = out,
+                   .next = next},
                   stream);
 }
 
@@ -190,35 +192,34 @@ void Decoder::layer_forward(const Layer& layer,
     norm(hidden_.data(), residual_.data(), layer.input_norm, tokens, hidden_.data(), stream);
   }
   clock.mark(times_.other_seconds);
-  linear(*layer.qkv, hidden_.data(), tokens, wide_.data(), dtype_, stream);
+  linear(*layer.qkv, hidden_.data(), tokens, wide_.data(), dtype_, layer.o.get(), stream);
   clock.mark(times_.linear_seconds);
-  backend_.attention_prepare({.dtype = dtype_,
-                              .qkv = wide_.data(),
-                              .q_norm = layer.q_norm.as<float>(),
-                              .k_norm = layer.k_norm.as<float>(),
-                              .norm_eps = static_cast<float>(config_.rms_norm_eps),
-                              .rope_cos_sin = rope_.as<float>(),
-                              .rotary_dim = config_.rope.rotary_dim,
-                              .batch = &batch,
-                              .kv = &kv,
-                              .layer = index,
-                              .q_out = inner_.data()},
-                             stream);
-  backend_.paged_attention({.dtype = dtype_,
-                            .q = inner_.data(),
-                            .batch = &batch,
-                            .kv = &kv,
-                            .layer = index,
-                            .scale = config_.attention_scale(),
-                            .out = attention_.data(),
-                            .workspace = workspace_.data()},
-                           stream);
+  backend_.attend({.dtype = dtype_,
+                   .qkv = wide_.data(),
+                   .q_norm = layer.q_norm.as<float>(),
+                   .k_norm = layer.k_norm.as<float>(),
+                   .norm_eps = static_cast<float>(config_.rms_norm_eps),
+                   .rope_cos_sin = rope_.as<float>(),
+                   .rotary_dim = config_.rope.rotary_dim,
+                   .batch = &batch,
+                   .kv = &kv,
+                   .layer = index,
+                   .q_out = inner_.data()},
+                  {.dtype = dtype_,
+                   .q = inner_.data(),
+                   .batch = &batch,
+                   .kv = &kv,
+                   .layer = index,
+                   .scale = config_.attention_scale(),
+                   .out = attention_.data(),
+                   .workspace = workspace_.data()},
+                  stream);
   clock.mark(times_.attention_seconds);
-  linear(*layer.o, attention_.data(), tokens, hidden_.data(), dtype_, stream);
+  linear(*layer.o, attention_.data(), tokens, hidden_.data(), dtype_, layer.gate_up.get(), stream);
   clock.mark(times_.linear_seconds);
   norm(hidden_.data(), residual_.data(), layer.post_norm, tokens, hidden_.data(), stream);
   clock.mark(times_.other_seconds);
-  linear(*layer.gate_up, hidden_.data(), tokens, wide_.data(), dtype_, stream);
+  linear(*layer.gate_up, hidden_.data(), tokens, wide_.data(), dtype_, layer.down.get(), stream);
   clock.mark(times_.linear_seconds);
   backend_.silu_mul({.dtype = dtype_,
                      .gate_up = wide_.data(),
@@ -227,7 +228,9 @@ void Decoder::layer_forward(const Layer& layer,
                      .out = inner_.data()},
                     stream);
   clock.mark(times_.other_seconds);
-  linear(*layer.down, inner_.data(), tokens, hidden_.data(), dtype_, stream);
+  const auto following = static_cast<size_t>(index) + 1;
+  const LinearWeight* next = following < layers_.size() ? layers_[following].qkv.get() : &head();
+  linear(*layer.down, inner_.data(), tokens, hidden_.data(), dtype_, next, stream);
   clock.mark(times_.linear_seconds);
 }
 
@@ -268,8 +271,7 @@ void Decoder::compute_logits(const int32_t* tokens, int32_t num_tokens, Stream& 
   gather(residual_, attention_);
   norm(inner_.data(), attention_.data(), final_norm_, num_tokens, inner_.data(), stream);
   clock.mark(times_.other_seconds);
-  linear(lm_head_ ? *lm_head_ : *embedding_, inner_.data(), num_tokens, logits(), DType::kF32,
-         stream);
+  linear(head(), inner_.data(), num_tokens, logits(), DType::kF32, nullptr, stream);
   clock.mark(times_.linear_seconds);
 }
 

@@ -81,11 +81,14 @@ class Decoder {
                      const StepBatch& batch,
                      const PagedKvView& kv,
                      Stream& stream);
+  const LinearWeight& head() const { return lm_head_ ? *lm_head_ : *embedding_; }
+  // `next`: the weight of the product behind this one, or null.
   void linear(const LinearWeight& weight,
               const void* x,
               int32_t num_tokens,
               void* out,
               DType out_dtype,
+              const LinearWeight* next,
               Stream& stream);
   void norm(
       void* x, void* residual, const Buffer& weight, int32_t num_tokens, void* out, Stream& stream);

@@ -47,6 +47,9 @@ class CudaBackend final : public Backend {
   void gather_rows(const GatherRowsArgs& args, Stream& stream) override;
   void attention_prepare(const AttentionPrepareArgs& args, Stream& stream) override;
   void paged_attention(const PagedAttentionArgs& args, Stream& stream) override;
+  void attend(const AttentionPrepareArgs& prepare,
+              const PagedAttentionArgs& attention,
+              Stream& stream) override;
   void sample(const SampleArgs& args, Stream& stream) override;
 
   void attention_score(const AttentionScoreArgs& args, Stream& stream) override;

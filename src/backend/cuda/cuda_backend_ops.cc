@@ -3,6 +3,7 @@
 #include "backend/cuda/cuda_check.h"
 #include "backend/cuda/cuda_linear.h"
 #include "backend/cuda/cuda_stream.h"
+#include "backend/cuda/kernels/attend.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/elementwise.h"
@@ -40,6 +41,15 @@ void CudaBackend::embed(const EmbedArgs& args, Stream& stream) {
 void CudaBackend::linear(const LinearArgs& args, Stream& stream) {
   if (args.num_tokens == 0) return;
   linear_->run(args, cuda_stream(stream));
+}
+
+void CudaBackend::attend(const AttentionPrepareArgs& prepare,
+                         const PagedAttentionArgs& attention,
+                         Stream& stream) {
+  if (!attend_kernel_takes(prepare, attention)) return Backend::attend(prepare, attention, stream);
+  const CudaStream& own = cuda_stream(stream);
+  ZIPAGE_CHECK_LE(attention.batch->num_rows * attention.kv->num_kv_heads, CudaStream::kNumCounters);
+  launch_attend(prepare, attention, own.counters(), context_, own.handle());
 }
 
 #define ZIPAGE_CUDA_OP(name, Args)                               \

@@ -223,6 +223,7 @@ void CudaLinear::run_cublas(const LinearArgs& args, CudaStream& stream) {
 
 GemmStreamArgs CudaLinear::own_args(const LinearArgs& args, const CudaStream& stream) const {
   const auto& weight = static_cast<const CudaLinearWeight&>(*args.weight);
+  const auto* next = static_cast<const CudaLinearWeight*>(args.next);
   const bool has_workspace = stream.workspace_bytes() >= kWorkspaceBytes;
   return {weight.data(),
           args.x,
@@ -235,7 +236,9 @@ GemmStreamArgs CudaLinear::own_args(const LinearArgs& args, const CudaStream& st
           has_workspace ? static_cast<std::byte*>(stream.workspace()) + kCublasBytes : nullptr,
           has_workspace ? kWorkspaceBytes - kCublasBytes : 0,
           0,
-          context_.early_start()};
+          context_.early_start(),
+          next == nullptr ? nullptr : next->data(),
+          next == nullptr ? 0 : static_cast<int64_t>(next->bytes())};
 }
 
 bool CudaLinear::takes(Kernel kernel, const LinearArgs& args, const CudaStream& stream) const {

@@ -4,28 +4,46 @@
 
 namespace zipage {
 
+namespace {
+
+void* allocate_zeroed(size_t bytes) {
+  void* data = nullptr;
+  ZIPAGE_CUDA_CHECK(cudaMalloc(&data, bytes));
+  cudaError_t zeroed = cudaMemset(data, 0, bytes);
+  if (zeroed == cudaSuccess) zeroed = cudaStreamSynchronize(nullptr);  // no other stream waits
+  if (zeroed != cudaSuccess) cudaFree(data);
+  ZIPAGE_CUDA_CHECK(zeroed);
+  return data;
+}
+
+}  // namespace
+
 CudaStream::CudaStream(int device, bool low_priority, size_t workspace_bytes) : device_(device) {
   ZIPAGE_CUDA_CHECK(cudaSetDevice(device));
   int least = 0;
   int greatest = 0;
   ZIPAGE_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  if (workspace_bytes > 0) {
-    ZIPAGE_CUDA_CHECK(cudaMalloc(&workspace_, workspace_bytes));
+  try {
+    counters_ = static_cast<uint32_t*>(allocate_zeroed(kNumCounters * sizeof(uint32_t)));
+    if (workspace_bytes > 0) workspace_ = allocate_zeroed(workspace_bytes);
     workspace_bytes_ = workspace_bytes;
-    const cudaError_t zeroed = cudaMemset(workspace_, 0, workspace_bytes);
-    if (zeroed != cudaSuccess) cudaFree(workspace_);
-    ZIPAGE_CUDA_CHECK(zeroed);
+    ZIPAGE_CUDA_CHECK(cudaStreamCreateWithPriority(&handle_, cudaStreamNonBlocking,
+                                                   low_priority ? least : greatest));
+  } catch (...) {
+    release();
+    throw;
   }
-  const cudaError_t created = cudaStreamCreateWithPriority(&handle_, cudaStreamNonBlocking,
-                                                           low_priority ? least : greatest);
-  if (created != cudaSuccess) cudaFree(workspace_);
-  ZIPAGE_CUDA_CHECK(created);
 }
 
 CudaStream::~CudaStream() {
   cudaSetDevice(device_);
   cudaStreamSynchronize(handle_);
   cudaStreamDestroy(handle_);
+  release();
+}
+
+void CudaStream::release() {
+  cudaFree(counters_);
   cudaFree(workspace_);
 }
 

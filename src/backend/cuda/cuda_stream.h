@@ -2,6 +2,8 @@
 // at a time.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 
 #include "backend/backend.h"
@@ -18,10 +20,16 @@ class CudaStream final : public Stream {
   cudaStream_t handle() const { return handle_; }
   void* workspace() const { return workspace_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
+  // kNumCounters that are 0 between kernels: how a kernel's blocks find out which of them is last.
+  uint32_t* counters() const { return counters_; }
+  static constexpr int32_t kNumCounters = 1024;
 
  private:
+  void release();  // memory
+
   int device_;
   cudaStream_t handle_ = nullptr;
+  uint32_t* counters_ = nullptr;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
 };

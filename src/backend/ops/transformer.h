@@ -47,6 +47,8 @@ struct LinearArgs {
   const void* x;               // [T, in_features]
   int32_t num_tokens;
   void* out;  // [T, out_features]
+  // What the linear() behind this one will read, or null: a backend may begin to fetch it.
+  const LinearWeight* next = nullptr;
 };
 
 // out[t, i] = silu(gate_up[t, i]) * gate_up[t, intermediate + i]

@@ -111,6 +111,10 @@ __device__ inline void tma_load_3d(
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }
+// Brings `bytes` in a row, a multiple of 16, into the L2.
+__device__ inline void bulk_prefetch_l2(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 // `bytes` in a row, a multiple of 16; both places aligned to 16.
 __device__ inline void bulk_load(
     uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t policy) {

@@ -35,6 +35,8 @@ struct GemmStreamArgs {
   size_t workspace_bytes;
   int32_t rows;      // of a tile: 0: chosen, 128 or 192
   bool early_start;  // may start before the kernel ahead of it in the stream has finished
+  const void* next;  // the weight of the next product, or null
+  int64_t next_bytes;
 };
 bool gemm_stream_takes(const GemmStreamArgs& args, const CudaContext& context);
 void launch_gemm_stream(const GemmStreamArgs& args,

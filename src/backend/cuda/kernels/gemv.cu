@@ -4,6 +4,8 @@
 // in pieces, through its own stages of shared memory with the bulk copy engine: no warp waits for
 // another, and nothing is split over blocks. W depends on no kernel ahead of this one, so that all
 // stages are on their way before x is ready: while a small kernel ahead ends, memory keeps busy.
+// What is idle at this kernel's own end, when nothing is left to load and the next product is not
+// on the SM yet, fetches the beginning of the next product's weights into the L2.
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/gemm.h"
@@ -17,12 +19,16 @@ constexpr int kMaxPiece = 2048;      // elements of a row that one copy brings
 constexpr int kPieceMultiple = 256;  // a vector of 8 for each lane
 constexpr int kMaxStages = 16;
 constexpr int kMinStages = 2;
+// A warp's share of the next weights' beginning; all together about what memory brings in 2 us.
+constexpr int64_t kNextBytes = 8192;
 
 struct GemvParams {
-  const bf16* w;      // [out_features, in_features]
-  const bf16* x;      // [num_tokens, in_features]
-  const float* bias;  // [out_features] or null
-  void* out;          // [num_tokens, out_features]
+  const bf16* w;          // [out_features, in_features]
+  const bf16* x;          // [num_tokens, in_features]
+  const float* bias;      // [out_features] or null
+  void* out;              // [num_tokens, out_features]
+  const std::byte* next;  // the next product's weights, or null
+  int64_t next_bytes;
   int64_t out_features;
   int32_t in_features;
   int32_t num_tokens;
@@ -67,9 +73,19 @@ __global__ void __launch_bounds__(kWarps * 32, 1) gemv_kernel(const GemvParams p
   const uint64_t once = policy_evict_first();
   int issued = 0, issue_piece = 0;
   int64_t issue_row = worker;
-  // The next piece into `stage`; nothing past the end. Lane 0's work.
+  bool next_is_due = p.next != nullptr;
+  // The next piece into `stage`; past the end, once, the warp's share of the next product. Lane 0's
+  // work.
   const auto issue = [&](int stage) {
-    if (lane != 0 || issued == units) return;
+    if (lane != 0) return;
+    if (issued == units) {
+      const int64_t at = worker * kNextBytes;
+      if (next_is_due && at < p.next_bytes) {
+        bulk_prefetch_l2(p.next + at, static_cast<uint32_t>(min(kNextBytes, p.next_bytes - at)));
+      }
+      next_is_due = false;
+      return;
+    }
     const int begin = issue_piece * p.piece;
     const int count = min(p.piece, p.in_features - begin);
     const uint32_t barrier = barriers + 8 * static_cast<uint32_t>(stage);
@@ -181,6 +197,8 @@ void launch(const GemmStreamArgs& args,
                           static_cast<const bf16*>(args.x),
                           args.bias,
                           args.out,
+                          static_cast<const std::byte*>(args.next),
+                          args.next_bytes / 16 * 16,
                           args.out_features,
                           static_cast<int32_t>(args.in_features),
                           args.num_tokens,

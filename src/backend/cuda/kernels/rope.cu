@@ -1,6 +1,7 @@
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/rope.h"
+#include "backend/cuda/kernels/store_pack.cuh"
 
 namespace zipage {
 
@@ -33,14 +34,6 @@ struct PrepareParams {
   int32_t head_dim;
   int32_t block_size;
 };
-
-template <typename T>
-__device__ inline void store_pack(T* to, const float (&value)[kPack]) {
-  Pack<T, kPack> pack;
-#pragma unroll
-  for (int j = 0; j < kPack; ++j) pack.value[j] = from_float<T>(value[j]);
-  *reinterpret_cast<Pack<T, kPack>*>(to) = pack;
-}
 
 // x, the lane's packs of a head, becomes its norm times `norm` (where given), rotated. `shared`
 // holds a head.
@@ -127,14 +120,7 @@ __device__ inline void store_head(const PrepareParams& p,
       if (pack >= packs) continue;
       store_pack(q_to + pack * kPack, x[i]);
       if (query_slot < 0) continue;
-      const int64_t place = kept + pack * kPack;
-      if (p.query_dtype == DType::kF32) {
-        store_pack(reinterpret_cast<float*>(p.queries) + place, x[i]);
-      } else if (p.query_dtype == DType::kBF16) {
-        store_pack(reinterpret_cast<bf16*>(p.queries) + place, x[i]);
-      } else {
-        store_pack(reinterpret_cast<__half*>(p.queries) + place, x[i]);
-      }
+      store_pack(p.queries, p.query_dtype, kept + pack * kPack, x[i]);
     }
     return;
   }
