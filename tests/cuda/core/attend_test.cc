@@ -16,10 +16,10 @@ struct AttendCase {
 };
 
 std::string name(const AttendCase& c) {
-  std::string text = "d " + std::to_string(c.dim) + " heads " + std::to_string(c.num_q_heads) +
-                     "/" + std::to_string(c.num_kv_heads) + " block " +
-                     std::to_string(c.block_size) + (c.norms ? " norms" : "") + " rows";
-  for (const int32_t len : c.kv_lens) text += " " + std::to_string(len);
+  std::string text = std::string("d ") + std::to_string(c.dim) + " heads " +
+                     std::to_string(c.num_q_heads) + "/" + std::to_string(c.num_kv_heads) +
+                     " block " + std::to_string(c.block_size) + (c.norms ? " norms" : "") + " rows";
+  for (const int32_t len : c.kv_lens) text.append(1, ' ').append(std::to_string(len));
   return text;
 }
 
