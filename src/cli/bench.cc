@@ -132,7 +132,18 @@ struct ThroughputCommand {
         static_cast<long long>(done), static_cast<long long>(n.output_tokens), n.seconds,
         n.tokens_per_second(), n.mean_running, static_cast<long long>(n.preemptions),
         static_cast<long long>(n.compressions));
-    std::printf("ms a step: %s\n", boost::json::serialize(ms).c_str());
+    std::printf("ms a step: %.3f", ms.at("total").as_double());
+    for (const auto& [part, value] : ms) {
+      if (part != "total")
+        std::printf(", %.*s %.3f", static_cast<int>(part.size()), part.data(), value.as_double());
+    }
+    std::printf("\n");
+    if (const auto& alone = n.decode_alone, &beside = n.decode_beside_compression;
+        alone.count > 0 && beside.count > 0) {
+      std::printf("decode alone: %.3f ms a step (%lld), beside a compression: %.3f (%lld)\n",
+                  alone.milliseconds(), static_cast<long long>(alone.count), beside.milliseconds(),
+                  static_cast<long long>(beside.count));
+    }
     std::printf("%.2f GB a step (weights, and keys and values in use), %.0f GB/s\n",
                 out["bytes_per_step"].as_double() / 1e9, out["gb_per_second"].as_double());
     if (!json_path.empty()) write_json(json_path, out);

@@ -32,11 +32,22 @@ WorkloadNumbers WorkloadRunner::run(const std::function<int64_t()>& done,
   const auto start = SteadyClock::now();
   double running_seconds = 0;
   double last = 0;
+  EngineStats previous = before;
+  int64_t steps_since_prompt = 0;
   while (engine_.step()) {
     const EngineStats s = engine_.stats();
     const double now = since(start);
     const int64_t running = s.num_running + s.num_compressing;
     running_seconds += static_cast<double>(running) * (now - last);
+    // On a GPU a call of step() launches one step and waits for the one before.
+    steps_since_prompt = s.prompt_tokens > previous.prompt_tokens ? 0 : steps_since_prompt + 1;
+    if (steps_since_prompt >= 2) {
+      auto& steps = s.num_compressing + previous.num_compressing > 0 ? n.decode_beside_compression
+                                                                     : n.decode_alone;
+      ++steps.count;
+      steps.seconds += now - last;
+    }
+    previous = s;
     last = now;
     n.peak_running = std::max(n.peak_running, running);
     if (interrupt.interrupted()) {
@@ -88,6 +99,13 @@ void add_numbers(const WorkloadNumbers& n,
   report["kv_bytes"] = n.kv_bytes;
   report["steps"] = n.steps;
   report["partial"] = n.interrupted;
+  const auto of_steps = [](const WorkloadNumbers::Steps& steps) {
+    const double count = static_cast<double>(std::max<int64_t>(steps.count, 1));
+    return boost::json::object{{"steps", steps.count},
+                               {"ms", rounded(1e3 * steps.seconds / count)}};
+  };
+  report["decode_steps"] = {{"alone", of_steps(n.decode_alone)},
+                            {"beside_compression", of_steps(n.decode_beside_compression)}};
   const WorkloadNumbers& parts = profile != nullptr ? *profile : n;
   const auto ms = [](double seconds, int64_t steps) {
     return rounded(1e3 * seconds / static_cast<double>(std::max<int64_t>(steps, 1)));

@@ -27,6 +27,15 @@ struct WorkloadNumbers {
          compression_seconds = 0, step_seconds = 0;
 
   double other_seconds = 0;
+  // Steps without a prompt in them or before them, by whether a compression was in flight.
+  struct Steps {
+    int64_t count = 0;
+    double seconds = 0;
+    double milliseconds() const {
+      return count > 0 ? 1e3 * seconds / static_cast<double>(count) : 0;
+    }
+  };
+  Steps decode_alone, decode_beside_compression;
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(output_tokens) / seconds : 0;
