@@ -202,7 +202,7 @@ TEST(Predicates, QuestionsChangeNothing) {
     asked.add(spec, 20);
     quiet.add(spec, 20);
   }
-  for (int i = 0; i < 120 && quiet.scheduler().has_unfinished(); ++i) {
+  for (int i = 0; i < 120; ++i) {
     for (int k = 0; k < 3; ++k) {
       EXPECT_TRUE(asked.scheduler().can_ever_run(spec_of(99, 9, 500, 8)).ok());
       asked.scheduler().stats();
@@ -213,6 +213,7 @@ TEST(Predicates, QuestionsChangeNothing) {
     const StepPlan& b = quiet.plan();
     ASSERT_EQ(a.rows.size(), b.rows.size());
     ASSERT_EQ(a.blocks, b.blocks);
+    if (b.rows.empty()) break;  // nobody asks the quiet one, not even whether it is done
     for (const auto driver : {&asked, &quiet}) {
       driver->commit_plan();
       while (driver->num_open_jobs() > 0) driver->complete(0);
