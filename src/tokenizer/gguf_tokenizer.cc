@@ -176,7 +176,7 @@ class Builder {
     if (rule.nfc) parts_.normalizer = make_unicode_form(UnicodeForm::kNfc);
     std::vector<std::unique_ptr<PreTokenizer>> steps;
     for (const std::string& pattern : rule.patterns) {
-      steps.push_back(make_split(Regex(pattern, file_ + ": \"tokenizer.ggml.pre\" " + vocab_.pre),
+      steps.push_back(make_split(Pattern(pattern, file_ + ": \"tokenizer.ggml.pre\" " + vocab_.pre),
                                  SplitBehavior::kIsolated, false));
     }
     parts_.pre_tokenizer =
@@ -204,7 +204,7 @@ class Builder {
   void build_gemma() {
     add_bos_ = true;
     parts_.pre_tokenizer =
-        make_split(Regex("[^\\n]+|[\\n]+", file_), SplitBehavior::kIsolated, false);
+        make_split(Pattern("[^\\n]+|[\\n]+", file_), SplitBehavior::kIsolated, false);
     build_metaspace(vocab_.add_space_prefix.value_or(false),
                     [&](const StringIndex& index) { return listed_merges(index); });
   }

@@ -15,12 +15,12 @@ namespace {
 }
 
 // {"String": s} or {"Regex": s}
-Regex read_pattern(const JsonView& json) {
+Pattern read_pattern(const JsonView& json) {
   if (const auto literal = json.find("String")) {
-    return Regex(escape_regex(literal->string()), literal->where());
+    return Pattern(escape_regex(literal->string()), literal->where());
   }
   const JsonView regex = json.at("Regex");
-  return Regex(std::string(regex.string()), regex.where());
+  return Pattern(std::string(regex.string()), regex.where());
 }
 
 SplitBehavior read_behavior(const JsonView& json) {
@@ -55,7 +55,7 @@ void add_pre_tokenizer(const JsonView& json,
                        std::vector<std::unique_ptr<PreTokenizer>>& steps,
                        bool& byte_level) {
   const std::string type(json.at("type").string());
-  const auto regex = [&](const char* pattern) { return Regex(pattern, json.where()); };
+  const auto regex = [&](const char* pattern) { return Pattern(pattern, json.where()); };
   const auto isolate = [&](const char* pattern, SplitBehavior behavior = SplitBehavior::kIsolated) {
     steps.push_back(make_split(regex(pattern), behavior, false));
   };
@@ -168,7 +168,7 @@ class DecoderReader {
     if (const auto literal = pattern.find("String")) {
       step = make_replace_string(std::string(literal->string()), to);
     } else {
-      step = make_replace_regex(read_pattern(pattern), to);
+      step = make_replace_pattern(read_pattern(pattern), to);
     }
     for (std::string& bytes : parts_.token_bytes) step->apply(bytes);
   }
@@ -250,7 +250,7 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonView& json) {
     if (const auto literal = pattern.find("String")) {
       return make_replace_string(std::string(literal->string()), to);
     }
-    return make_replace_regex(read_pattern(pattern), to);
+    return make_replace_pattern(read_pattern(pattern), to);
   }
   unsupported(json, type,
               "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace");

@@ -183,9 +183,9 @@ class ReplaceString : public Normalizer {
   std::string to_;
 };
 
-class ReplaceRegex : public Normalizer {
+class ReplacePattern : public Normalizer {
  public:
-  ReplaceRegex(Regex from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
+  ReplacePattern(Pattern from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
   bool leaves(std::string_view) const override { return false; }
   void apply(std::string& text) const override {
     std::string out;
@@ -200,7 +200,7 @@ class ReplaceRegex : public Normalizer {
   }
 
  private:
-  Regex from_;
+  Pattern from_;
   std::string to_;
 };
 
@@ -236,8 +236,8 @@ std::unique_ptr<Normalizer> make_prepend(std::string prefix) {
 std::unique_ptr<Normalizer> make_replace_string(std::string from, std::string to) {
   return std::make_unique<ReplaceString>(std::move(from), std::move(to));
 }
-std::unique_ptr<Normalizer> make_replace_regex(Regex from, std::string to) {
-  return std::make_unique<ReplaceRegex>(std::move(from), std::move(to));
+std::unique_ptr<Normalizer> make_replace_pattern(Pattern from, std::string to) {
+  return std::make_unique<ReplacePattern>(std::move(from), std::move(to));
 }
 std::unique_ptr<Normalizer> make_normalizer_sequence(
     std::vector<std::unique_ptr<Normalizer>> steps) {

@@ -13,6 +13,9 @@ struct PreRule {
   bool add_bos = false;  // unless the file says otherwise
 };
 
+// Every name that find_pre_rule() knows; "" is the rule of files that give none.
+std::vector<std::string> pre_rule_names();
+
 // Throws Error naming `file` if the name is unknown.
 PreRule find_pre_rule(const std::string& name, const std::string& file);
 

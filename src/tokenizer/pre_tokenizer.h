@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "tokenizer/regex.h"
+#include "tokenizer/pattern.h"
 
 namespace zipage {
 
@@ -23,13 +23,11 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   // A piece handed to `sink` is valid only during that call.
   virtual void split(Piece piece, PieceSink sink) const = 0;
-  // Whether the pieces of a text, one after the other, are that text, and depend on nothing else.
-  virtual bool only_cuts() const { return false; }
 };
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-std::unique_ptr<PreTokenizer> make_split(Regex pattern, SplitBehavior behavior, bool invert);
+std::unique_ptr<PreTokenizer> make_split(Pattern pattern, SplitBehavior behavior, bool invert);
 
 // Prefixes a space; the split by pattern that the file calls "use_regex" is a separate split.
 std::unique_ptr<PreTokenizer> make_prefix_space();
