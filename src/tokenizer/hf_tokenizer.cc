@@ -160,8 +160,6 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
       fail_invalid("{} is {:?}, which is not in model.vocab", unk->where(), unk->string());
     }
   }
-  config.cut_before_metaspace = !config.byte_level && !config.ignore_merges &&
-                                never_joins_before_metaspace(parts.tokens, merges);
   parts.model = make_bpe_model(config, parts.tokens, merges, std::move(index));
   return parts;
 }

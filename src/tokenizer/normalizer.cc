@@ -39,21 +39,36 @@ bool is_ascii(std::string_view text) {
                      [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
+// Characters that composing (NFC) neither changes nor joins to what stands before them; not all of
+// them, but those that fill texts.
+constexpr struct {
+  char32_t first;
+  char32_t last;
+} kSettled[] = {{0x0, 0x2FF},         {0x400, 0x482},      {0x48A, 0x52F},
+                {0x2010, 0x206F},     {0x20A0, 0x20CF},    {0x2190, 0x2328},
+                {0x232B, 0x2ADB},     {0x2E80, 0x3029},    {0x3030, 0x3098},
+                {0x309B, 0xA66E},     {0xAC00, 0xD7A3},    {0xFF00, 0xFFEF},
+                {0x1F000, 0x1FAFF},   {0x20000, 0x2F7FF}};
+
 class Form : public Normalizer {
  public:
   explicit Form(UnicodeForm form) : form_(form) {}
-  bool leaves(std::string_view text) const override { return is_ascii(text); }
-  // ASCII never changes, nor does it join what stands before it; what follows may join it (a letter
-  // and its accent). So only the other runs are mapped, each with the character in front of it.
+  bool leaves(std::string_view text) const override { return settled_end(text, 0) == text.size(); }
+  // A settled character never changes, nor does it join what stands before it; what follows may
+  // join it (a letter and its accent). So only the other runs are mapped, each with the character
+  // in front of it.
   void apply(std::string& text) const override {
     std::string out;
     out.reserve(text.size() + 16);
     for (size_t i = 0; i < text.size();) {
-      size_t end = i;
-      while (end < text.size() && static_cast<uint8_t>(text[end]) < 0x80) ++end;
-      const size_t run = end == text.size() || end == i ? end : end - 1;
+      size_t end = settled_end(text, i);
+      size_t run = end;
+      if (end < text.size() && end > i) {
+        do --run;
+        while ((static_cast<uint8_t>(text[run]) & 0xC0) == 0x80);
+      }
       out.append(text, i, run - i);
-      while (end < text.size() && static_cast<uint8_t>(text[end]) >= 0x80) ++end;
+      while (end < text.size() && !is_settled(text, end)) end += utf8_length(text[end]);
       if (end > run) map(std::string_view(text).substr(run, end - run), out);
       i = end;
     }
@@ -61,6 +76,19 @@ class Form : public Normalizer {
   }
 
  private:
+  bool is_settled(std::string_view text, size_t at) const {
+    if (static_cast<uint8_t>(text[at]) < 0x80) return true;
+    if (form_ != UnicodeForm::kNfc) return false;
+    const char32_t c = read_utf8(text, at).code_point;
+    for (const auto& range : kSettled) {
+      if (c <= range.last) return c >= range.first;
+    }
+    return false;
+  }
+  size_t settled_end(std::string_view text, size_t begin) const {
+    while (begin < text.size() && is_settled(text, begin)) begin += utf8_length(text[begin]);
+    return begin;
+  }
   void map(std::string_view text, std::string& out) const {
     int options = UTF8PROC_STABLE;
     switch (form_) {

@@ -46,9 +46,4 @@ std::unique_ptr<BpeModel> make_bpe_model(const BpeConfig& config,
                                          const std::vector<Merge>& merges,
                                          StringIndex vocab);
 
-// Whether merging may be done apart on both sides of a U+2581 that follows another character: no
-// token that merging makes contains such a place.
-bool never_joins_before_metaspace(const std::vector<std::string>& tokens,
-                                  const std::vector<Merge>& merges);
-
 }  // namespace zipage

@@ -31,6 +31,9 @@ class Pattern {
     }
   }
 
+  // Whether a match may begin with a character whose first byte this is.
+  bool may_begin(char byte) const { return scanner_ == nullptr || scanner_->may_begin(byte); }
+
  private:
   std::unique_ptr<const Scanner> scanner_;
   std::optional<Regex> regex_;

@@ -1,6 +1,10 @@
 #include "tokenizer/pre_tokenizer.h"
 
+#include <array>
+#include <bit>
 #include <utility>
+
+#include "base/check.h"
 
 namespace zipage {
 
@@ -8,6 +12,62 @@ const char* const kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 namespace {
+
+constexpr size_t kMaxPatterns = 64;  // of Cuts
+
+// Each pattern cuts what the ones before have left, around its matches. Mostly that is a word in
+// which no match of most patterns can begin.
+class Cuts : public PreTokenizer {
+ public:
+  explicit Cuts(std::vector<Pattern> patterns) : patterns_(std::move(patterns)) {
+    ZIPAGE_CHECK(patterns_.size() <= kMaxPatterns);
+    for (size_t byte = 0; byte < wanted_.size(); ++byte) {
+      for (size_t step = 0; step < patterns_.size(); ++step) {
+        const bool may_begin = patterns_[step].may_begin(static_cast<char>(byte));
+        wanted_[byte] |= uint64_t{may_begin} << step;
+      }
+    }
+  }
+
+  void split(Piece piece, PieceSink sink) const override {
+    if (patterns_.empty()) {
+      sink(piece);
+    } else {
+      cut(0, piece, sink);
+    }
+  }
+
+ private:
+  void cut(size_t step, Piece piece, PieceSink sink) const {
+    size_t done = 0;
+    const auto emit = [&](size_t begin, size_t end) {
+      if (begin == end) return;
+      go_on(step + 1, {piece.text.substr(begin, end - begin), piece.first && begin == 0}, sink);
+    };
+    patterns_[step].for_each_match(piece.text, [&](size_t begin, size_t end) {
+      emit(done, begin);
+      emit(begin, end);
+      done = end;
+    });
+    emit(done, piece.text.size());
+  }
+
+  void go_on(size_t step, Piece piece, PieceSink sink) const {
+    if (step < patterns_.size()) {
+      uint64_t wanted = 0;
+      for (const char c : piece.text) wanted |= wanted_[static_cast<uint8_t>(c)];
+      wanted &= ~uint64_t{0} << step;
+      if (wanted != 0) {
+        cut(static_cast<size_t>(std::countr_zero(wanted)), piece, sink);
+        return;
+      }
+    }
+    sink(piece);
+  }
+
+  std::vector<Pattern> patterns_;
+  std::array<uint64_t, 256> wanted_{};  // by byte: which patterns may begin a match there
+};
 
 class Split : public PreTokenizer {
  public:
@@ -19,16 +79,6 @@ class Split : public PreTokenizer {
     const auto emit = [&](size_t begin, size_t end) {
       if (end > begin) sink({text.substr(begin, end - begin), piece.first && begin == 0});
     };
-    if (behavior_ == SplitBehavior::kIsolated) {  // the common one needs no list
-      size_t done = 0;
-      pattern_.for_each_match(text, [&](size_t begin, size_t end) {
-        emit(done, begin);
-        emit(begin, end);
-        done = end;
-      });
-      emit(done, text.size());
-      return;
-    }
     for (const Part& part : merged(parts(text))) {
       if (!(behavior_ == SplitBehavior::kRemoved && part.matched)) emit(part.begin, part.end);
     }
@@ -174,6 +224,10 @@ class Sequence : public PreTokenizer {
 
 }  // namespace
 
+std::unique_ptr<PreTokenizer> make_cuts(std::vector<Pattern> patterns) {
+  return std::make_unique<Cuts>(std::move(patterns));
+}
+
 std::unique_ptr<PreTokenizer> make_split(Pattern pattern, SplitBehavior behavior, bool invert) {
   return std::make_unique<Split>(std::move(pattern), behavior, invert);
 }
@@ -186,8 +240,24 @@ std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement,
   return std::make_unique<Metaspace>(std::move(replacement), scheme, split);
 }
 
-std::unique_ptr<PreTokenizer> make_sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) {
-  return std::make_unique<Sequence>(std::move(steps));
+void PreTokenizerSteps::cut(Pattern pattern) {
+  if (cuts_.size() == kMaxPatterns) close();
+  cuts_.push_back(std::move(pattern));
+}
+
+void PreTokenizerSteps::add(std::unique_ptr<PreTokenizer> step) {
+  close();
+  steps_.push_back(std::move(step));
+}
+
+void PreTokenizerSteps::close() {
+  if (!cuts_.empty()) steps_.push_back(make_cuts(std::exchange(cuts_, {})));
+}
+
+std::unique_ptr<PreTokenizer> PreTokenizerSteps::finish() {
+  close();
+  if (steps_.size() == 1) return std::move(steps_.front());
+  return std::make_unique<Sequence>(std::move(steps_));
 }
 
 }  // namespace zipage

@@ -27,6 +27,10 @@ class PreTokenizer {
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
+// Cuts the text before and after every match of the first pattern, then each piece at those of the
+// second, and so on. At most 64 patterns.
+std::unique_ptr<PreTokenizer> make_cuts(std::vector<Pattern> patterns);
+
 std::unique_ptr<PreTokenizer> make_split(Pattern pattern, SplitBehavior behavior, bool invert);
 
 // Prefixes a space; the split by pattern that the file calls "use_regex" is a separate split.
@@ -39,7 +43,19 @@ std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement,
                                              PrependScheme scheme,
                                              bool split);
 
-std::unique_ptr<PreTokenizer> make_sequence(std::vector<std::unique_ptr<PreTokenizer>> steps);
+// Steps that are taken one after the other.
+class PreTokenizerSteps {
+ public:
+  void cut(Pattern pattern);  // before and after every match
+  void add(std::unique_ptr<PreTokenizer> step);
+  std::unique_ptr<PreTokenizer> finish();
+
+ private:
+  void close();  // makes one step of the cuts so far
+
+  std::vector<std::unique_ptr<PreTokenizer>> steps_;
+  std::vector<Pattern> cuts_;
+};
 
 // The pattern of GPT-2, which "ByteLevel" with use_regex means.
 extern const char* const kGpt2Pattern;

@@ -5,7 +5,7 @@ namespace zipage {
 void Scanner::for_each_match(std::string_view text,
                              FunctionRef<void(size_t begin, size_t end)> sink) const {
   for (size_t begin = 0; begin < text.size();) {
-    if (!may_begin_[static_cast<uint8_t>(text[begin])]) {
+    if (!may_begin(text[begin])) {
       ++begin;
       continue;
     }

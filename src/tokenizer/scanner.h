@@ -24,6 +24,8 @@ class Scanner {
   // Calls sink(begin, end) for every match from left to right; `text` is valid UTF-8.
   void for_each_match(std::string_view text,
                       FunctionRef<void(size_t begin, size_t end)> sink) const;
+  // Whether a match may begin with a character whose first byte this is.
+  bool may_begin(char byte) const { return may_begin_[static_cast<uint8_t>(byte)]; }
 
  private:
   friend class ScannerBuilder;
@@ -64,7 +66,7 @@ class Scanner {
   uint32_t start_ = 0;           // rows are offsets into table_
   size_t end_kind_ = 0;
   std::array<uint8_t, 0x80> ascii_kinds_{};
-  std::array<bool, 256> may_begin_{};  // by a character's first byte
+  std::array<bool, 256> may_begin_{};
   std::vector<uint16_t> page_of_;      // by code_point >> kPageBits
   std::vector<uint8_t> pages_;         // [pages, kPageSize] kinds
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "tokenizer/pattern_tree.h"
@@ -208,9 +209,16 @@ class ScannerBuilder {
   }
 
   void find_beginnings() {
-    for (size_t byte = 0; byte < scanner_.may_begin_.size(); ++byte) {
-      scanner_.may_begin_[byte] =
-          byte >= 0x80 || scanner_.table_[scanner_.start_ + scanner_.ascii_kinds_[byte]] != 0;
+    std::string character;
+    for (char32_t c = 0; c <= kMaxCodePoint; c += c < 0x80 ? 1 : 0x40) {  // 0x40 share a first byte
+      bool may_begin = false;
+      for (char32_t i = c; i < (c < 0x80 ? c + 1 : c + 0x40); ++i) {
+        const size_t kind = i < 0x80 ? scanner_.ascii_kinds_[i] : scanner_.kind_of(i);
+        may_begin |= scanner_.table_[scanner_.start_ + kind] != 0;
+      }
+      character.clear();
+      append_utf8(c, character);
+      scanner_.may_begin_[static_cast<uint8_t>(character[0])] |= may_begin;
     }
   }
 

@@ -62,15 +62,13 @@ class TokenizerImpl : public Tokenizer {
     }
     std::vector<int32_t> ids;
     ids.reserve(text.size() / 3 + 8);
-    std::optional<WordCache> cache;
-    if (text.size() >= WordCache::kWorthwhileBytes) cache.emplace();
-    WordCache* const words = cache ? &*cache : nullptr;
+    BpeModel::Scratch scratch;
     if (options.add_special_tokens) ids = prefix_ids_;
     raw_tokens_.split(text, options.parse_special_tokens, [&](const Section& section) {
       if (section.id >= 0) {
         ids.push_back(section.id);
       } else {
-        encode_section(section.text, section.text.data() == text.data(), options, words, ids);
+        encode_section(section.text, section.text.data() == text.data(), options, scratch, ids);
       }
     });
     if (options.add_special_tokens) ids.insert(ids.end(), suffix_ids_.begin(), suffix_ids_.end());
@@ -126,7 +124,7 @@ class TokenizerImpl : public Tokenizer {
   void encode_section(std::string_view text,
                       bool first,
                       const EncodeOptions& options,
-                      WordCache* words,
+                      BpeModel::Scratch& scratch,
                       std::vector<int32_t>& ids) const {
     std::string normalized;
     if (normalizer_ != nullptr && !normalizer_->leaves(text)) {
@@ -135,29 +133,29 @@ class TokenizerImpl : public Tokenizer {
       text = normalized;
     }
     if (normalized_tokens_.empty()) {
-      encode_text(text, first, words, ids);
+      encode_text(text, first, scratch, ids);
       return;
     }
     normalized_tokens_.split(text, options.parse_special_tokens, [&](const Section& section) {
       if (section.id >= 0) {
         ids.push_back(section.id);
       } else {
-        encode_text(section.text, first && section.text.data() == text.data(), words, ids);
+        encode_text(section.text, first && section.text.data() == text.data(), scratch, ids);
       }
     });
   }
 
   void encode_text(std::string_view text,
                    bool first,
-                   WordCache* words,
+                   BpeModel::Scratch& scratch,
                    std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (pre_tokenizer_ == nullptr) {
-      model_->encode(text, ids, words);
+      model_->encode(text, scratch, ids);
       return;
     }
     pre_tokenizer_->split({text, first},
-                          [&](Piece piece) { model_->encode(piece.text, ids, words); });
+                          [&](Piece piece) { model_->encode(piece.text, scratch, ids); });
   }
 
   std::unique_ptr<Normalizer> normalizer_;
