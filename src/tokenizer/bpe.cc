@@ -68,6 +68,12 @@ void BpeModel::encode(std::string_view word, Scratch& scratch, std::vector<int32
   encode_chunk(begin == 0 ? token : find_word(word.substr(begin)), scratch, out);
 }
 
+bool BpeModel::may_cut_before(std::string_view character) const {
+  if (config_.byte_level || config_.ignore_merges) return false;
+  const int32_t id = find_character(character);
+  return id >= 0 && !joins_.possible_before(id);
+}
+
 bool BpeModel::is_whole(int32_t token) const {
   return whole_[static_cast<size_t>(token)].load(std::memory_order_relaxed) == kWhole;
 }

@@ -52,6 +52,10 @@ class BpeModel {
   // Appends the ids of `word`, valid UTF-8 unless byte_level. O(n log n).
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
 
+  // Whether a text may be cut before each `character` that does not follow another one, and the
+  // parts be encoded apart. Only if the symbols are characters.
+  bool may_cut_before(std::string_view character) const;
+
  private:
   struct Joined {
     uint32_t rank = kNoRank;

@@ -174,11 +174,9 @@ class Builder {
   void build_byte_level() {
     const PreRule rule = find_pre_rule(vocab_.pre, file_);
     if (rule.nfc) parts_.normalizer = make_unicode_form(UnicodeForm::kNfc);
-    std::vector<Pattern> patterns;
     for (const std::string& pattern : rule.patterns) {
-      patterns.emplace_back(pattern, file_ + ": \"tokenizer.ggml.pre\" " + vocab_.pre);
+      parts_.cuts.emplace_back(pattern, file_ + ": \"tokenizer.ggml.pre\" " + vocab_.pre);
     }
-    parts_.pre_tokenizer = make_cuts(std::move(patterns));
     add_bos_ = rule.add_bos;
     StringIndex index = merge_index();
     BpeConfig config;
@@ -201,9 +199,7 @@ class Builder {
 
   void build_gemma() {
     add_bos_ = true;
-    std::vector<Pattern> lines;
-    lines.emplace_back("[^\\n]+|[\\n]+", file_);
-    parts_.pre_tokenizer = make_cuts(std::move(lines));
+    parts_.cuts.emplace_back("[^\\n]+|[\\n]+", file_);
     build_metaspace(vocab_.add_space_prefix.value_or(false),
                     [&](const StringIndex& index) { return listed_merges(index); });
   }

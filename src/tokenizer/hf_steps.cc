@@ -260,10 +260,11 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonView& json) {
               "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace");
 }
 
-std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonView& json, bool& byte_level) {
+void read_pre_tokenizer(const JsonView& json, TokenizerParts& parts, bool& byte_level) {
   PreTokenizerSteps steps;
   add_pre_tokenizer(json, steps, byte_level);
-  return steps.finish();
+  parts.pre_tokenizer = steps.take_steps();
+  parts.cuts = steps.take_cuts();
 }
 
 void read_post_processor(const JsonView& json, TokenizerParts& parts) {

@@ -145,7 +145,7 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
   BpeConfig config;
   config.byte_level = false;
   if (const auto json = root.find("pre_tokenizer")) {
-    parts.pre_tokenizer = read_pre_tokenizer(*json, config.byte_level);
+    read_pre_tokenizer(*json, parts, config.byte_level);
   }
   if (const auto json = root.find("post_processor")) read_post_processor(*json, parts);
   const auto decoder = root.find("decoder");

@@ -24,6 +24,7 @@ struct TokenizerParts {
   std::vector<bool> special;                    // by id
   std::unique_ptr<Normalizer> normalizer;       // may be null
   std::unique_ptr<PreTokenizer> pre_tokenizer;  // may be null
+  std::vector<Pattern> cuts;                    // after it
   std::unique_ptr<BpeModel> model;
   std::vector<int32_t> prefix_ids;  // what add_special_tokens puts around the text
   std::vector<int32_t> suffix_ids;

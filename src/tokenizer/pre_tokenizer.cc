@@ -1,10 +1,6 @@
 #include "tokenizer/pre_tokenizer.h"
 
-#include <array>
-#include <bit>
 #include <utility>
-
-#include "base/check.h"
 
 namespace zipage {
 
@@ -12,62 +8,6 @@ const char* const kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 namespace {
-
-constexpr size_t kMaxPatterns = 64;  // of Cuts
-
-// Each pattern cuts what the ones before have left, around its matches. Mostly that is a word in
-// which no match of most patterns can begin.
-class Cuts : public PreTokenizer {
- public:
-  explicit Cuts(std::vector<Pattern> patterns) : patterns_(std::move(patterns)) {
-    ZIPAGE_CHECK(patterns_.size() <= kMaxPatterns);
-    for (size_t byte = 0; byte < wanted_.size(); ++byte) {
-      for (size_t step = 0; step < patterns_.size(); ++step) {
-        const bool may_begin = patterns_[step].may_begin(static_cast<char>(byte));
-        wanted_[byte] |= uint64_t{may_begin} << step;
-      }
-    }
-  }
-
-  void split(Piece piece, PieceSink sink) const override {
-    if (patterns_.empty()) {
-      sink(piece);
-    } else {
-      cut(0, piece, sink);
-    }
-  }
-
- private:
-  void cut(size_t step, Piece piece, PieceSink sink) const {
-    size_t done = 0;
-    const auto emit = [&](size_t begin, size_t end) {
-      if (begin == end) return;
-      go_on(step + 1, {piece.text.substr(begin, end - begin), piece.first && begin == 0}, sink);
-    };
-    patterns_[step].for_each_match(piece.text, [&](size_t begin, size_t end) {
-      emit(done, begin);
-      emit(begin, end);
-      done = end;
-    });
-    emit(done, piece.text.size());
-  }
-
-  void go_on(size_t step, Piece piece, PieceSink sink) const {
-    if (step < patterns_.size()) {
-      uint64_t wanted = 0;
-      for (const char c : piece.text) wanted |= wanted_[static_cast<uint8_t>(c)];
-      wanted &= ~uint64_t{0} << step;
-      if (wanted != 0) {
-        cut(static_cast<size_t>(std::countr_zero(wanted)), piece, sink);
-        return;
-      }
-    }
-    sink(piece);
-  }
-
-  std::vector<Pattern> patterns_;
-  std::array<uint64_t, 256> wanted_{};  // by byte: which patterns may begin a match there
-};
 
 class Split : public PreTokenizer {
  public:
@@ -224,10 +164,6 @@ class Sequence : public PreTokenizer {
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_cuts(std::vector<Pattern> patterns) {
-  return std::make_unique<Cuts>(std::move(patterns));
-}
-
 std::unique_ptr<PreTokenizer> make_split(Pattern pattern, SplitBehavior behavior, bool invert) {
   return std::make_unique<Split>(std::move(pattern), behavior, invert);
 }
@@ -240,23 +176,16 @@ std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement,
   return std::make_unique<Metaspace>(std::move(replacement), scheme, split);
 }
 
-void PreTokenizerSteps::cut(Pattern pattern) {
-  if (cuts_.size() == kMaxPatterns) close();
-  cuts_.push_back(std::move(pattern));
-}
-
 void PreTokenizerSteps::add(std::unique_ptr<PreTokenizer> step) {
-  close();
+  for (Pattern& pattern : cuts_) {
+    steps_.push_back(make_split(std::move(pattern), SplitBehavior::kIsolated, false));
+  }
+  cuts_.clear();
   steps_.push_back(std::move(step));
 }
 
-void PreTokenizerSteps::close() {
-  if (!cuts_.empty()) steps_.push_back(make_cuts(std::exchange(cuts_, {})));
-}
-
-std::unique_ptr<PreTokenizer> PreTokenizerSteps::finish() {
-  close();
-  if (steps_.size() == 1) return std::move(steps_.front());
+std::unique_ptr<PreTokenizer> PreTokenizerSteps::take_steps() {
+  if (steps_.empty()) return nullptr;
   return std::make_unique<Sequence>(std::move(steps_));
 }
 

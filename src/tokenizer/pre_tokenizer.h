@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -27,10 +28,6 @@ class PreTokenizer {
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// Cuts the text before and after every match of the first pattern, then each piece at those of the
-// second, and so on. At most 64 patterns.
-std::unique_ptr<PreTokenizer> make_cuts(std::vector<Pattern> patterns);
-
 std::unique_ptr<PreTokenizer> make_split(Pattern pattern, SplitBehavior behavior, bool invert);
 
 // Prefixes a space; the split by pattern that the file calls "use_regex" is a separate split.
@@ -43,16 +40,17 @@ std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement,
                                              PrependScheme scheme,
                                              bool split);
 
-// Steps that are taken one after the other.
+// Steps that are taken one after the other. Those that only cut, and come last, are kept apart: a
+// word's cuts can be remembered with its ids (see word_encoder.h).
 class PreTokenizerSteps {
  public:
-  void cut(Pattern pattern);  // before and after every match
+  void cut(Pattern pattern) { cuts_.push_back(std::move(pattern)); }  // around every match
   void add(std::unique_ptr<PreTokenizer> step);
-  std::unique_ptr<PreTokenizer> finish();
+
+  std::unique_ptr<PreTokenizer> take_steps();  // null: there are none
+  std::vector<Pattern> take_cuts() { return std::move(cuts_); }
 
  private:
-  void close();  // makes one step of the cuts so far
-
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
   std::vector<Pattern> cuts_;
 };

@@ -56,7 +56,11 @@ SymbolJoins::SymbolJoins(const std::vector<Merge>& merges,
   std::sort(joins.begin(), joins.end());
   joins.erase(std::unique(joins.begin(), joins.end()), joins.end());
   pairs_.emplace(2 * joins.size());  // mostly asked for pairs that are not there
-  for (const auto& [left, right] : joins) pairs_->insert(left, right, {});
+  joins_left_.resize(static_cast<size_t>(num_tokens));
+  for (const auto& [left, right] : joins) {
+    pairs_->insert(left, right, {});
+    if (left != right) joins_left_[static_cast<size_t>(right)] = true;
+  }
 }
 
 }  // namespace zipage

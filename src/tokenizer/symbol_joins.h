@@ -22,10 +22,15 @@ class SymbolJoins {
   bool possible(int32_t left, int32_t right) const {
     return !pairs_ || pairs_->find(left, right) != nullptr;
   }
+  // Whether `right` may join a symbol on its left other than itself.
+  bool possible_before(int32_t right) const {
+    return !pairs_ || joins_left_[static_cast<size_t>(right)];
+  }
 
  private:
   struct Nothing {};
   std::optional<PairTable<Nothing>> pairs_;  // none: nothing is known, all may join
+  std::vector<bool> joins_left_;  // by symbol
 };
 
 }  // namespace zipage

@@ -10,6 +10,7 @@
 #include "tokenizer/json_view.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/utf8.h"
+#include "tokenizer/word_encoder.h"
 
 namespace zipage {
 namespace {
@@ -19,7 +20,7 @@ class TokenizerImpl : public Tokenizer {
   TokenizerImpl(TokenizerParts parts, const std::string& path)
       : normalizer_(std::move(parts.normalizer)),
         pre_tokenizer_(std::move(parts.pre_tokenizer)),
-        model_(std::move(parts.model)),
+        words_(std::move(parts.cuts), std::move(parts.model)),
         prefix_ids_(std::move(parts.prefix_ids)),
         suffix_ids_(std::move(parts.suffix_ids)),
         decoder_(std::move(parts.decoder), parts.token_bytes, std::move(parts.special)),
@@ -151,16 +152,16 @@ class TokenizerImpl : public Tokenizer {
                    std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (pre_tokenizer_ == nullptr) {
-      model_->encode(text, scratch, ids);
+      words_.encode(text, scratch, ids);
       return;
     }
     pre_tokenizer_->split({text, first},
-                          [&](Piece piece) { model_->encode(piece.text, scratch, ids); });
+                          [&](Piece piece) { words_.encode(piece.text, scratch, ids); });
   }
 
   std::unique_ptr<Normalizer> normalizer_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
-  std::unique_ptr<BpeModel> model_;
+  WordEncoder words_;
   std::vector<int32_t> prefix_ids_;
   std::vector<int32_t> suffix_ids_;
   TokenDecoder decoder_;

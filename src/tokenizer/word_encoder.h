@@ -1,0 +1,37 @@
+// Text to ids when all else is done to it: it is cut into words, and these are merged.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/cuts.h"
+#include "tokenizer/word_cache.h"
+
+namespace zipage {
+
+// Immutable but for memories of what came out; encode() is thread-safe.
+class WordEncoder {
+ public:
+  WordEncoder(std::vector<Pattern> cuts, std::unique_ptr<const BpeModel> model);
+
+  // Appends the ids of `text`, valid UTF-8.
+  void encode(std::string_view text, BpeModel::Scratch& scratch, std::vector<int32_t>& out) const {
+    encode_from(0, text, true, scratch, out);
+  }
+
+ private:
+  void encode_from(size_t step,
+                   std::string_view text,
+                   bool use_cache,
+                   BpeModel::Scratch& scratch,
+                   std::vector<int32_t>& out) const;
+
+  std::unique_ptr<const BpeModel> model_;
+  Cuts cuts_;
+  mutable WordCache cache_;
+};
+
+}  // namespace zipage
