@@ -47,44 +47,45 @@ BpeModel::BpeModel(const BpeConfig& config,
   }
 }
 
-void BpeModel::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const {
+int32_t BpeModel::find_whole(std::string_view word) const {
   const int32_t token = find_word(word);
-  if (token >= 0 && (config_.ignore_merges || is_whole(token))) {
-    out.push_back(token);
-    return;
-  }
-  std::vector<int32_t>& symbols = scratch.symbols;
+  return token >= 0 && (config_.ignore_merges || is_whole(token)) ? token : -1;
+}
+
+void BpeModel::cut(std::string_view word, Scratch& scratch, PartSink sink) const {
+  std::vector<int32_t>& symbols = scratch.text_symbols;
+  std::vector<size_t>& begins = scratch.text_begins;
   symbols.clear();
-  size_t begin = 0;  // of the symbols
+  begins.clear();
   for_each_symbol(word, [&](int32_t id, size_t at) {
-    if (!symbols.empty() && !joins_.possible(symbols.back(), id)) {
-      const bool single = symbols.size() == 1;
-      encode_chunk(single ? -1 : find_word(word.substr(begin, at - begin)), scratch, out);
-      symbols.clear();
-      begin = at;
-    }
     symbols.push_back(id);
+    begins.push_back(at);
   });
-  encode_chunk(begin == 0 ? token : find_word(word.substr(begin)), scratch, out);
+  if (symbols.empty()) return;
+  begins.push_back(word.size());
+  size_t first = 0;
+  for (size_t i = 1; i <= symbols.size(); ++i) {
+    if (i < symbols.size()) {
+      // Several symbols may come from one character.
+      if (begins[i] == begins[i - 1] || joins_.possible(symbols, i)) continue;
+    }
+    sink(word.substr(begins[first], begins[i] - begins[first]),
+         i - first == 1 ? symbols[first] : -1);
+    first = i;
+  }
 }
 
-bool BpeModel::may_cut_before(std::string_view character) const {
-  if (config_.byte_level || config_.ignore_merges) return false;
-  const int32_t id = find_character(character);
-  return id >= 0 && !joins_.possible_before(id);
-}
-
-bool BpeModel::is_whole(int32_t token) const {
-  return whole_[static_cast<size_t>(token)].load(std::memory_order_relaxed) == kWhole;
-}
-
-// Merges scratch.symbols. `token`: the one that has their text, -1: there is none.
-void BpeModel::encode_chunk(int32_t token, Scratch& scratch, std::vector<int32_t>& out) const {
+void BpeModel::encode_part(std::string_view part,
+                           Scratch& scratch,
+                           std::vector<int32_t>& out) const {
+  const int32_t token = find_word(part);
   if (token >= 0 && is_whole(token)) {
     out.push_back(token);
     return;
   }
   std::vector<int32_t>& symbols = scratch.symbols;
+  symbols.clear();
+  for_each_symbol(part, [&](int32_t id, size_t) { symbols.push_back(id); });
   const size_t old_size = out.size();
   if (symbols.size() <= kShortSymbols) {
     const size_t count = merge_short(symbols.data(), symbols.size());
@@ -98,12 +99,23 @@ void BpeModel::encode_chunk(int32_t token, Scratch& scratch, std::vector<int32_t
   }
 }
 
+bool BpeModel::may_cut_before(std::string_view character) const {
+  if (config_.byte_level || config_.ignore_merges) return false;
+  const int32_t id = find_character(character);
+  return id >= 0 && !joins_.possible_before(id);
+}
+
+bool BpeModel::is_whole(int32_t token) const {
+  return whole_[static_cast<size_t>(token)].load(std::memory_order_relaxed) == kWhole;
+}
+
 int32_t BpeModel::find_character(std::string_view character) const {
+  if (character.size() == 1) return character_ids_[static_cast<uint8_t>(character[0])];
   const char32_t code_point = read_utf8(character, 0).code_point;
   return code_point < kNumCharacterIds ? character_ids_[code_point] : words_.find(character);
 }
 
-// Calls sink(id, where its bytes begin).
+// Calls sink(id, where its character begins).
 template <typename Sink>
 void BpeModel::for_each_symbol(std::string_view word, const Sink& sink) const {
   if (config_.byte_level) {
@@ -129,7 +141,7 @@ void BpeModel::for_each_symbol(std::string_view word, const Sink& sink) const {
     if (config_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char c) {
           return byte_ids_[static_cast<uint8_t>(c)] >= 0;
         })) {
-      for (size_t k = 0; k < length; ++k) sink(byte_ids_[static_cast<uint8_t>(word[i + k])], i + k);
+      for (size_t k = 0; k < length; ++k) sink(byte_ids_[static_cast<uint8_t>(word[i + k])], i);
       after_unknown = false;
       continue;
     }

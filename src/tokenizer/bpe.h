@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/pair_table.h"
 #include "tokenizer/symbol_joins.h"
@@ -36,6 +37,8 @@ class BpeModel {
       int32_t joined;  // what this symbol and the next would become
       uint32_t rank;
     };
+    std::vector<int32_t> text_symbols;  // of cut()
+    std::vector<size_t> text_begins;
     std::vector<int32_t> symbols;
     std::vector<Symbol> list;
     std::vector<uint64_t> heap;
@@ -49,8 +52,15 @@ class BpeModel {
            const std::array<int32_t, 256>& byte_ids,
            int32_t num_tokens);
 
-  // Appends the ids of `word`, valid UTF-8 unless byte_level. O(n log n).
-  void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
+  // The token that `word` is without looking at merges, -1 if there is none: its ids are those of
+  // the parts that cut() makes of it.
+  int32_t find_whole(std::string_view word) const;
+  // Calls sink for parts of `word`, valid UTF-8 unless byte_level: each merges apart from the
+  // others. `only`: the id of a part that is a single symbol, else -1.
+  using PartSink = FunctionRef<void(std::string_view part, int32_t only)>;
+  void cut(std::string_view word, Scratch& scratch, PartSink sink) const;
+  // Appends the ids of a part. O(n log n).
+  void encode_part(std::string_view part, Scratch& scratch, std::vector<int32_t>& out) const;
 
   // Whether a text may be cut before each `character` that does not follow another one, and the
   // parts be encoded apart. Only if the symbols are characters.
@@ -76,7 +86,6 @@ class BpeModel {
   int32_t find_character(std::string_view character) const;
   template <typename Sink>
   void for_each_symbol(std::string_view word, const Sink& sink) const;
-  void encode_chunk(int32_t token, Scratch& scratch, std::vector<int32_t>& out) const;
   size_t merge_short(int32_t* ids, size_t count) const;
   void merge_long(Scratch& scratch, std::vector<int32_t>& out) const;
 

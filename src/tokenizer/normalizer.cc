@@ -15,7 +15,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   size_t found = text.find(from);
   if (found == std::string::npos) return;
   std::string out;
-  out.reserve(text.size() + text.size() / 4);
+  out.reserve(text.size() + text.size() / 2);
   size_t done = 0;
   for (; found != std::string::npos; found = text.find(from, done)) {
     out.append(text, done, found - done);

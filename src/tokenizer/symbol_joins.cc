@@ -1,32 +1,57 @@
 #include "tokenizer/symbol_joins.h"
 
 #include <algorithm>
-#include <utility>
+#include <bit>
+#include <optional>
+#include <tuple>
 
 namespace zipage {
 namespace {
 
-// The symbol at one end of every token: following that side of a merge which makes the token, until
-// no merge makes it. Empty if that depends on the merge.
-std::vector<int32_t> end_symbols(const std::vector<Merge>& merges,
-                                 int32_t Merge::*side,
-                                 int32_t num_tokens) {
-  std::vector<int32_t> part(static_cast<size_t>(num_tokens), -1);
-  for (const Merge& merge : merges) part[static_cast<size_t>(merge.result)] = merge.*side;
-  std::vector<int32_t> ends(part.size());
-  for (size_t token = 0; token < part.size(); ++token) {
-    auto end = static_cast<int32_t>(token);
-    int32_t steps = 0;
-    while (part[static_cast<size_t>(end)] >= 0) {
-      end = part[static_cast<size_t>(end)];
-      if (++steps > num_tokens) return {};  // in a circle
-    }
-    ends[token] = end;
+constexpr int32_t kNone = SymbolJoins::kNone;
+constexpr size_t kBitsPerPlace = 16;
+constexpr int kMaxPasses = 64;
+
+// The symbols at both ends of a token.
+struct Ends {
+  int32_t first = kNone;
+  int32_t second = kNone;  // kNone: there is only one
+  int32_t second_last = kNone;
+  int32_t last = kNone;
+  bool operator==(const Ends&) const = default;
+};
+
+Ends joined(const Ends& left, const Ends& right) {
+  return {left.first, left.second != kNone ? left.second : right.first,
+          right.second_last != kNone ? right.second_last : left.last, right.last};
+}
+
+// By token. None if they depend on the merges by which a token is made, or a token is part of
+// itself.
+std::optional<std::vector<Ends>> ends_of_tokens(const std::vector<Merge>& merges,
+                                                int32_t num_tokens) {
+  std::vector<Ends> ends(static_cast<size_t>(num_tokens));
+  for (int32_t token = 0; token < num_tokens; ++token) {
+    ends[static_cast<size_t>(token)] = {token, kNone, kNone, token};
   }
-  const bool same = std::all_of(merges.begin(), merges.end(), [&](const Merge& merge) {
-    return ends[static_cast<size_t>(merge.result)] == ends[static_cast<size_t>(merge.*side)];
-  });
-  return same ? ends : std::vector<int32_t>{};
+  const auto of = [&](int32_t token) -> Ends& { return ends[static_cast<size_t>(token)]; };
+  for (const Merge& merge : merges) of(merge.result) = {};
+  bool again = true;
+  for (int pass = 0; again; ++pass) {
+    if (pass == kMaxPasses) return std::nullopt;
+    again = false;
+    for (const Merge& merge : merges) {
+      Ends& result = of(merge.result);
+      if (of(merge.left).first == kNone || of(merge.right).first == kNone) {
+        again = true;
+        continue;
+      }
+      const Ends ours = joined(of(merge.left), of(merge.right));
+      if (result.first == kNone) result = ours;
+      if (result != ours) return std::nullopt;
+    }
+  }
+  return ends;
 }
 
 }  // namespace
@@ -39,28 +64,56 @@ SymbolJoins::SymbolJoins(const std::vector<Merge>& merges,
     if (id >= 0) is_symbol[static_cast<size_t>(id)] = true;
   }
   for (const Merge& merge : merges) {
-    if (is_symbol[static_cast<size_t>(merge.result)] || merge.result == merge.left ||
-        merge.result == merge.right) {
-      return;
-    }
+    if (is_symbol[static_cast<size_t>(merge.result)]) return;
   }
-  const std::vector<int32_t> firsts = end_symbols(merges, &Merge::left, num_tokens);
-  const std::vector<int32_t> lasts = end_symbols(merges, &Merge::right, num_tokens);
-  if (firsts.empty() || lasts.empty()) return;
-  std::vector<std::pair<int32_t, int32_t>> joins;
-  joins.reserve(merges.size());
-  for (const Merge& merge : merges) {
-    joins.emplace_back(lasts[static_cast<size_t>(merge.left)],
-                       firsts[static_cast<size_t>(merge.right)]);
-  }
-  std::sort(joins.begin(), joins.end());
-  joins.erase(std::unique(joins.begin(), joins.end()), joins.end());
-  pairs_.emplace(2 * joins.size());  // mostly asked for pairs that are not there
+  const auto ends = ends_of_tokens(merges, num_tokens);
+  if (!ends) return;
+  std::vector<Place> places;
+  places.reserve(merges.size());
   joins_left_.resize(static_cast<size_t>(num_tokens));
-  for (const auto& [left, right] : joins) {
-    pairs_->insert(left, right, {});
-    if (left != right) joins_left_[static_cast<size_t>(right)] = true;
+  for (const Merge& merge : merges) {
+    const Ends& left = (*ends)[static_cast<size_t>(merge.left)];
+    const Ends& right = (*ends)[static_cast<size_t>(merge.right)];
+    places.push_back({left.second_last, left.last, right.first, right.second});
+    if (left.last != right.first) joins_left_[static_cast<size_t>(right.first)] = true;
   }
+  const auto fields = [](const Place& p) { return std::tie(p.before, p.last, p.first, p.after); };
+  std::sort(places.begin(), places.end(),
+            [&](const Place& a, const Place& b) { return fields(a) < fields(b); });
+  places.erase(std::unique(places.begin(), places.end(),
+                           [&](const Place& a, const Place& b) { return fields(a) == fields(b); }),
+               places.end());
+  add(places);
+}
+
+void SymbolJoins::add(const std::vector<Place>& places) {
+  const size_t num_bits = std::bit_ceil(std::max<size_t>(64, kBitsPerPlace * places.size()));
+  bits_.resize(num_bits / 64);
+  shift_ = 64 - std::countr_zero(num_bits);
+  for (const Place& place : places) {
+    const size_t bit = bit_of(place);
+    bits_[bit >> 6] |= uint64_t{1} << (bit & 63);
+  }
+}
+
+size_t SymbolJoins::bit_of(const Place& place) const {
+  const auto pair = [](int32_t left, int32_t right) {
+    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+  };
+  uint64_t hash = pair(place.last, place.first) * 0x9E3779B97F4A7C15u;
+  hash ^= hash >> 32;
+  hash ^= pair(place.before, place.after) * 0xC2B2AE3D27D4EB4Fu;
+  return static_cast<size_t>((hash ^ hash >> 29) * 0x9E3779B97F4A7C15u >> shift_);
+}
+
+bool SymbolJoins::possible(std::span<const int32_t> text, size_t at) const {
+  if (bits_.empty()) return true;
+  const int32_t last = text[at - 1];
+  const int32_t first = text[at];
+  const int32_t before = at >= 2 ? text[at - 2] : kNone;
+  const int32_t after = at + 1 < text.size() ? text[at + 1] : kNone;
+  return has({before, last, first, kNone}) || has({before, last, first, after}) ||
+         has({kNone, last, first, after}) || has({kNone, last, first, kNone});
 }
 
 }  // namespace zipage

@@ -1,6 +1,7 @@
 // What short pieces of text have become: natural text repeats its words.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace zipage {
 
-// Direct mapped: a piece stays until another one takes its place. Thread-safe without a lock: an
-// entry that is being written, or was while it was read, is not there.
+// Every piece has two entries where it can be; it stays until others take its place. Thread-safe
+// without a lock: an entry that is being written, or was while it was read, is not there.
 class WordCache {
  public:
   static constexpr size_t kMaxBytes = 24;
-  static constexpr size_t kMaxIds = 8;
+  static constexpr size_t kMaxIds = 12;
 
   // A piece of 1 to kMaxBytes bytes as numbers; with the length they are the piece. `tag`
   // separates uses of one cache.
@@ -48,48 +49,26 @@ class WordCache {
     }
   };
 
-  explicit WordCache(size_t num_entries_log2 = 13)
+  explicit WordCache(size_t num_entries_log2 = 14)
       : entries_(size_t{1} << num_entries_log2), shift_(static_cast<int>(64 - num_entries_log2)) {}
 
   static bool fits(std::string_view piece) { return !piece.empty() && piece.size() <= kMaxBytes; }
 
   // Appends what was stored, if it is there.
   bool find(const Key& key, std::vector<int32_t>& out) const {
-    const Entry& entry = entries_[index(key)];
-    const uint64_t state = entry.state.load(std::memory_order_acquire);
-    if ((state & kKeyMask) != described(key)) return false;
-    for (size_t i = 0; i < key.words.size(); ++i) {
-      if (entry.key[i].load(std::memory_order_acquire) != key.words[i]) return false;
-    }
-    const size_t count = state >> kCountShift & 0xFF;
-    const size_t old_size = out.size();
-    for (size_t i = 0; i < count; i += 2) {
-      const uint64_t pair = entry.ids[i / 2].load(std::memory_order_acquire);
-      out.push_back(static_cast<int32_t>(pair));
-      if (i + 1 < count) out.push_back(static_cast<int32_t>(pair >> 32));
-    }
-    if (entry.state.load(std::memory_order_relaxed) == state) return true;
-    out.resize(old_size);
-    return false;
+    const size_t first = index(key);
+    return find_at(entries_[first], key, out) || find_at(entries_[first ^ 1], key, out);
   }
 
   // More than kMaxIds are not kept.
   void store(const Key& key, std::span<const int32_t> ids) {
-    if (ids.size() > kMaxIds) return;
-    Entry& entry = entries_[index(key)];
-    uint64_t state = entry.state.load(std::memory_order_relaxed);
-    const uint64_t writing = ((state >> kVersionShift) + 1) << kVersionShift;  // no piece has this
-    if ((state & kKeyMask) == 0 && state != 0) return;  // another thread is writing
-    if (!entry.state.compare_exchange_strong(state, writing, std::memory_order_acq_rel)) return;
-    for (size_t i = 0; i < key.words.size(); ++i) {
-      entry.key[i].store(key.words[i], std::memory_order_release);
-    }
-    for (size_t i = 0; i < ids.size(); i += 2) {
-      const uint64_t high = i + 1 < ids.size() ? static_cast<uint32_t>(ids[i + 1]) : 0;
-      entry.ids[i / 2].store(high << 32 | static_cast<uint32_t>(ids[i]), std::memory_order_release);
-    }
-    entry.state.store(writing | uint64_t{ids.size()} << kCountShift | described(key),
-                      std::memory_order_release);
+    const bool fits = ids.size() <= kMaxIds && std::all_of(ids.begin(), ids.end(), [](int32_t id) {
+                        return static_cast<uint32_t>(id) <= kIdMask;
+                      });
+    if (!fits) return;
+    const size_t first = index(key);
+    const size_t second = first ^ 1;
+    store_at(entries_[writes(first) <= writes(second) ? first : second], key, ids);
   }
 
  private:
@@ -98,10 +77,13 @@ class WordCache {
   static constexpr uint64_t kKeyMask = 0xFFFF;
   static constexpr int kCountShift = 16;
   static constexpr int kVersionShift = 24;
+  static constexpr int kIdBits = 21;
+  static constexpr uint64_t kIdMask = (uint64_t{1} << kIdBits) - 1;
+  static constexpr size_t kIdsPerWord = 64 / kIdBits;
   struct alignas(64) Entry {
     std::atomic<uint64_t> state{0};
     std::array<std::atomic<uint64_t>, 3> key{};
-    std::array<std::atomic<uint64_t>, kMaxIds / 2> ids{};
+    std::array<std::atomic<uint64_t>, kMaxIds / kIdsPerWord> ids{};
   };
 
   static uint64_t described(const Key& key) { return key.length | uint64_t{key.tag} << 8; }
@@ -111,6 +93,47 @@ class WordCache {
                            (key.words[1] + key.length) * 0xC2B2AE3D27D4EB4Fu ^
                            key.words[2] * 0x165667B19E3779F9u;
     return static_cast<size_t>((mixed ^ mixed >> 29) * kOdd >> shift_);
+  }
+  uint64_t writes(size_t entry) const {
+    return entries_[entry].state.load(std::memory_order_relaxed) >> kVersionShift;
+  }
+
+  static bool find_at(const Entry& entry, const Key& key, std::vector<int32_t>& out) {
+    const uint64_t state = entry.state.load(std::memory_order_acquire);
+    if ((state & kKeyMask) != described(key)) return false;
+    for (size_t i = 0; i < key.words.size(); ++i) {
+      if (entry.key[i].load(std::memory_order_acquire) != key.words[i]) return false;
+    }
+    const size_t old_size = out.size();
+    const size_t count = state >> kCountShift & 0xFF;
+    for (size_t i = 0; i < count; i += kIdsPerWord) {
+      uint64_t ids = entry.ids[i / kIdsPerWord].load(std::memory_order_acquire);
+      for (size_t k = i; k < std::min(count, i + kIdsPerWord); ++k, ids >>= kIdBits) {
+        out.push_back(static_cast<int32_t>(ids & kIdMask));
+      }
+    }
+    if (entry.state.load(std::memory_order_relaxed) == state) return true;
+    out.resize(old_size);
+    return false;
+  }
+
+  static void store_at(Entry& entry, const Key& key, std::span<const int32_t> ids) {
+    uint64_t state = entry.state.load(std::memory_order_relaxed);
+    if ((state & kKeyMask) == 0 && state != 0) return;  // another thread is writing
+    const uint64_t writing = ((state >> kVersionShift) + 1) << kVersionShift;
+    if (!entry.state.compare_exchange_strong(state, writing, std::memory_order_acq_rel)) return;
+    for (size_t i = 0; i < key.words.size(); ++i) {
+      entry.key[i].store(key.words[i], std::memory_order_release);
+    }
+    for (size_t i = 0; i < ids.size(); i += kIdsPerWord) {
+      uint64_t packed = 0;
+      for (size_t k = std::min(ids.size(), i + kIdsPerWord); k-- > i;) {
+        packed = packed << kIdBits | static_cast<uint32_t>(ids[k]);
+      }
+      entry.ids[i / kIdsPerWord].store(packed, std::memory_order_release);
+    }
+    entry.state.store(writing | uint64_t{ids.size()} << kCountShift | described(key),
+                      std::memory_order_release);
   }
 
   std::vector<Entry> entries_;

@@ -28,6 +28,15 @@ class WordEncoder {
                    bool use_cache,
                    BpeModel::Scratch& scratch,
                    std::vector<int32_t>& out) const;
+  void encode_word(std::string_view word,
+                   BpeModel::Scratch& scratch,
+                   std::vector<int32_t>& out) const;
+  // Appends what `text` became when it was here with `tag`; if it was not, what encode() appends.
+  template <typename Encode>
+  void remembered(std::string_view text,
+                  uint8_t tag,
+                  std::vector<int32_t>& out,
+                  const Encode& encode) const;
 
   std::unique_ptr<const BpeModel> model_;
   Cuts cuts_;

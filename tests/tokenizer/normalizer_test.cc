@@ -38,12 +38,12 @@ TEST(Nfc, LeavesWhatNothingCanChange) {
     if (is_surrogate(c)) continue;
     if (form->leaves(utf8(c))) {
       ++num_left;
-      EXPECT_EQ(utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class, 0) << c;
-      EXPECT_EQ(whole(utf8(c), UTF8PROC_COMPOSE), utf8(c)) << c;
+      EXPECT_EQ(utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class, 0) << static_cast<uint32_t>(c);
+      EXPECT_EQ(whole(utf8(c), UTF8PROC_COMPOSE), utf8(c)) << static_cast<uint32_t>(c);
     }
     const std::string parts = whole(utf8(c), UTF8PROC_DECOMPOSE);
     for (size_t i = utf8_length(parts[0]); i < parts.size(); i += utf8_length(parts[i])) {
-      EXPECT_FALSE(form->leaves(parts.substr(i, utf8_length(parts[i])))) << c;
+      EXPECT_FALSE(form->leaves(parts.substr(i, utf8_length(parts[i])))) << static_cast<uint32_t>(c);
     }
   }
   EXPECT_GT(num_left, 100000);
