@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <utility>
 
 #include "tokenizer/utf8.h"
@@ -55,20 +56,20 @@ int32_t BpeModel::find_whole(std::string_view word) const {
 void BpeModel::cut(std::string_view word, Scratch& scratch, PartSink sink) const {
   std::vector<int32_t>& symbols = scratch.text_symbols;
   std::vector<size_t>& begins = scratch.text_begins;
-  symbols.clear();
-  begins.clear();
+  symbols.resize(word.size());  // there are not more than bytes
+  begins.resize(word.size() + 1);
+  size_t count = 0;
   for_each_symbol(word, [&](int32_t id, size_t at) {
-    symbols.push_back(id);
-    begins.push_back(at);
+    symbols[count] = id;
+    begins[count++] = at;
   });
-  if (symbols.empty()) return;
-  begins.push_back(word.size());
+  if (count == 0) return;
+  begins[count] = word.size();
+  const std::span<const int32_t> all(symbols.data(), count);
   size_t first = 0;
-  for (size_t i = 1; i <= symbols.size(); ++i) {
-    if (i < symbols.size()) {
-      // Several symbols may come from one character.
-      if (begins[i] == begins[i - 1] || joins_.possible(symbols, i)) continue;
-    }
+  for (size_t i = 1; i <= count; ++i) {
+    // Several symbols may come from one character.
+    if (i < count && (begins[i] == begins[i - 1] || joins_.possible(all, i))) continue;
     sink(word.substr(begins[first], begins[i] - begins[first]),
          i - first == 1 ? symbols[first] : -1);
     first = i;

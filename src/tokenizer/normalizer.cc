@@ -10,8 +10,28 @@
 
 namespace zipage {
 
+namespace {
+
+void replace_character(std::string& text, char from, std::string_view to) {
+  const auto count = static_cast<size_t>(std::count(text.begin(), text.end(), from));
+  if (count == 0) return;
+  std::string out(text.size() - count + count * to.size(), '\0');
+  char* end = out.data();
+  for (const char c : text) {
+    if (c == from) {
+      end = std::copy(to.begin(), to.end(), end);
+    } else {
+      *end++ = c;
+    }
+  }
+  text = std::move(out);
+}
+
+}  // namespace
+
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   if (from.empty()) return;
+  if (from.size() == 1) return replace_character(text, from[0], to);
   size_t found = text.find(from);
   if (found == std::string::npos) return;
   std::string out;

@@ -91,29 +91,10 @@ void SymbolJoins::add(const std::vector<Place>& places) {
   bits_.resize(num_bits / 64);
   shift_ = 64 - std::countr_zero(num_bits);
   for (const Place& place : places) {
-    const size_t bit = bit_of(place);
+    const size_t bit = bit_of(hash_of_middle(place.last, place.first) +
+                              hash_of_before(place.before) + hash_of_after(place.after));
     bits_[bit >> 6] |= uint64_t{1} << (bit & 63);
   }
-}
-
-size_t SymbolJoins::bit_of(const Place& place) const {
-  const auto pair = [](int32_t left, int32_t right) {
-    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-  };
-  uint64_t hash = pair(place.last, place.first) * 0x9E3779B97F4A7C15u;
-  hash ^= hash >> 32;
-  hash ^= pair(place.before, place.after) * 0xC2B2AE3D27D4EB4Fu;
-  return static_cast<size_t>((hash ^ hash >> 29) * 0x9E3779B97F4A7C15u >> shift_);
-}
-
-bool SymbolJoins::possible(std::span<const int32_t> text, size_t at) const {
-  if (bits_.empty()) return true;
-  const int32_t last = text[at - 1];
-  const int32_t first = text[at];
-  const int32_t before = at >= 2 ? text[at - 2] : kNone;
-  const int32_t after = at + 1 < text.size() ? text[at + 1] : kNone;
-  return has({before, last, first, kNone}) || has({before, last, first, after}) ||
-         has({kNone, last, first, after}) || has({kNone, last, first, kNone});
 }
 
 }  // namespace zipage
