@@ -26,8 +26,8 @@ class ScannerBuilder {
   }
 
  private:
-  static constexpr size_t kMaxSteps = 1000;
-  static constexpr size_t kMaxStates = 1000;
+  static constexpr size_t kMaxSteps = 500;
+  static constexpr size_t kMaxStates = 500;
   static constexpr size_t kMaxSets = 64;
 
   struct Step {
@@ -157,11 +157,17 @@ class ScannerBuilder {
     }
   }
 
-  // Adds to `out` where a thread at `at` can be after a character of `kind`. True if it matches
-  // before that: threads behind it count no more.
-  bool follow(size_t at, size_t kind, std::vector<bool>& seen, Threads& out) const {
-    if (seen[at]) return false;
-    seen[at] = true;
+  // What becomes of the threads of a state.
+  struct Following {
+    std::vector<bool> seen;  // by where in the program
+    std::vector<bool> is_next;
+    Threads next;
+  };
+  // Adds where a thread at `at` can be after a character of `kind`. True if it matches before that:
+  // threads behind it count no more.
+  bool follow(size_t at, size_t kind, Following& out) const {
+    if (out.seen[at]) return false;
+    out.seen[at] = true;
     const Step& step = program_[at];
     const bool at_end = kind == scanner_.end_kind_;
     const auto is_in_set = [&] { return (sets_of_kind_[kind] >> step.set & 1) != 0; };
@@ -169,14 +175,15 @@ class ScannerBuilder {
       case Step::What::kMatch:
         return true;
       case Step::What::kSet:
-        if (!at_end && is_in_set() && std::find(out.begin(), out.end(), step.next) == out.end()) {
-          out.push_back(step.next);
+        if (!at_end && is_in_set() && !out.is_next[step.next]) {
+          out.is_next[step.next] = true;
+          out.next.push_back(step.next);
         }
         return false;
       case Step::What::kBefore:
-        return (at_end || is_in_set()) && follow(step.next, kind, seen, out);
+        return (at_end || is_in_set()) && follow(step.next, kind, out);
       case Step::What::kEither:
-        return follow(step.next, kind, seen, out) || follow(step.other, kind, seen, out);
+        return follow(step.next, kind, out) || follow(step.other, kind, out);
     }
     return false;
   }
@@ -189,17 +196,14 @@ class ScannerBuilder {
     scanner_.table_.assign(width, 0);
     for (size_t state = 0; state < todo.size(); ++state) {
       for (size_t kind = 0; kind < width; ++kind) {
-        Threads next;
-        std::vector<bool> seen(program_.size());
-        bool matched = false;
-        for (const size_t thread : Threads(todo[state])) {
-          matched = follow(thread, kind, seen, next);
-          if (matched) break;
-        }
+        Following out{std::vector<bool>(program_.size()), std::vector<bool>(program_.size()), {}};
+        const bool matched =
+            std::any_of(todo[state].begin(), todo[state].end(),
+                        [&](size_t thread) { return follow(thread, kind, out); });
         if (matched && state == 0) return false;  // it can match nothing
         const auto [row, is_new] =
-            rows.emplace(next, static_cast<uint32_t>((todo.size() + 1) * width));
-        if (is_new) todo.push_back(next);
+            rows.emplace(out.next, static_cast<uint32_t>((todo.size() + 1) * width));
+        if (is_new) todo.push_back(out.next);
         scanner_.table_.push_back(row->second << 1 | (matched ? Scanner::kMatched : 0));
       }
       if (todo.size() > kMaxStates) return false;

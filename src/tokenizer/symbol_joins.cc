@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
-#include <tuple>
 
 namespace zipage {
 namespace {
@@ -68,31 +67,23 @@ SymbolJoins::SymbolJoins(const std::vector<Merge>& merges,
   }
   const auto ends = ends_of_tokens(merges, num_tokens);
   if (!ends) return;
-  std::vector<Place> places;
+  std::vector<uint64_t> places;  // their hashes
   places.reserve(merges.size());
   joins_left_.resize(static_cast<size_t>(num_tokens));
   for (const Merge& merge : merges) {
     const Ends& left = (*ends)[static_cast<size_t>(merge.left)];
     const Ends& right = (*ends)[static_cast<size_t>(merge.right)];
-    places.push_back({left.second_last, left.last, right.first, right.second});
+    places.push_back(hash_of_middle(left.last, right.first) + hash_of_before(left.second_last) +
+                     hash_of_after(right.second));
     if (left.last != right.first) joins_left_[static_cast<size_t>(right.first)] = true;
   }
-  const auto fields = [](const Place& p) { return std::tie(p.before, p.last, p.first, p.after); };
-  std::sort(places.begin(), places.end(),
-            [&](const Place& a, const Place& b) { return fields(a) < fields(b); });
-  places.erase(std::unique(places.begin(), places.end(),
-                           [&](const Place& a, const Place& b) { return fields(a) == fields(b); }),
-               places.end());
-  add(places);
-}
-
-void SymbolJoins::add(const std::vector<Place>& places) {
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
   const size_t num_bits = std::bit_ceil(std::max<size_t>(64, kBitsPerPlace * places.size()));
   bits_.resize(num_bits / 64);
   shift_ = 64 - std::countr_zero(num_bits);
-  for (const Place& place : places) {
-    const size_t bit = bit_of(hash_of_middle(place.last, place.first) +
-                              hash_of_before(place.before) + hash_of_after(place.after));
+  for (const uint64_t place : places) {
+    const size_t bit = bit_of(place);
     bits_[bit >> 6] |= uint64_t{1} << (bit & 63);
   }
 }

@@ -37,12 +37,8 @@ class SymbolJoins {
 
  private:
   // A merge joins two tokens: it can happen where the last symbols of the one and the first of the
-  // other are. Two symbols of each are looked at, or the only one (the other is kNone then).
-  struct Place {
-    int32_t before, last, first, after;
-  };
-  void add(const std::vector<Place>& places);
-  // The hash of a place is a sum, whose terms for kNone are 0.
+  // other are. Two symbols of each are looked at, or the only one (the other is kNone then). Such a
+  // place has a hash, which is a sum whose terms for kNone are 0.
   static uint64_t hash_of_middle(int32_t last, int32_t first) {
     return (uint64_t{static_cast<uint32_t>(last)} << 32 | static_cast<uint32_t>(first)) *
            0x9E3779B97F4A7C15u;
