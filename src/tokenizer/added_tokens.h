@@ -51,7 +51,7 @@ class AddedTokenFinder {
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;
-  std::vector<int32_t> first_;       // [256] child of the root by byte, -1: none
+  std::vector<int32_t> first_;      // [256] child of the root by byte, -1: none
   std::optional<char> only_first_;  // the byte with which all tokens start, if it is one
 };
 

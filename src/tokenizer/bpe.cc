@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -22,6 +23,27 @@ std::vector<int32_t> other_symbols(const BpeConfig& config,
   return symbols;
 }
 
+// The merges that can come first: all but those of tokens that are only made by merging.
+std::vector<Merge> merges_of_symbols(const std::vector<Merge>& merges,
+                                     std::span<const int32_t> other_symbols,
+                                     int32_t num_tokens) {
+  std::vector<bool> comes_later(static_cast<size_t>(num_tokens));
+  for (const Merge& merge : merges) {
+    if (merge.result != merge.left && merge.result != merge.right) {
+      comes_later[static_cast<size_t>(merge.result)] = true;
+    }
+  }
+  for (const int32_t id : other_symbols) {
+    if (id >= 0) comes_later[static_cast<size_t>(id)] = false;
+  }
+  std::vector<Merge> out;
+  std::copy_if(merges.begin(), merges.end(), std::back_inserter(out), [&](const Merge& merge) {
+    return !comes_later[static_cast<size_t>(merge.left)] &&
+           !comes_later[static_cast<size_t>(merge.right)];
+  });
+  return out;
+}
+
 }  // namespace
 
 BpeModel::BpeModel(const BpeConfig& config,
@@ -33,10 +55,17 @@ BpeModel::BpeModel(const BpeConfig& config,
       words_(std::move(words)),
       byte_ids_(byte_ids),
       merges_(merges.size()),
+      symbol_merges_(0),
       joins_(merges, other_symbols(config, byte_ids), num_tokens),
       whole_(std::make_unique<std::atomic<uint8_t>[]>(static_cast<size_t>(num_tokens))) {
   for (const Merge& merge : merges) {
     merges_.insert(merge.left, merge.right, {merge.rank, merge.result});
+  }
+  const std::vector<Merge> first =
+      merges_of_symbols(merges, other_symbols(config, byte_ids), num_tokens);
+  symbol_merges_ = MergeTable(2 * first.size());  // most pairs are not there
+  for (const Merge& merge : first) {
+    symbol_merges_.insert(merge.left, merge.right, {merge.rank, merge.result});
   }
   if (config.byte_level) return;
   character_ids_.resize(kNumCharacterIds);
@@ -155,7 +184,9 @@ void BpeModel::for_each_symbol(std::string_view word, const Sink& sink) const {
 size_t BpeModel::merge_short(int32_t* ids, size_t count) const {
   if (count < 2) return count;
   Joined joined[kShortSymbols];  // joined[i]: what ids[i] and ids[i + 1] would become
-  for (size_t i = 0; i + 1 < count; ++i) joined[i] = find_merge(ids[i], ids[i + 1]);
+  for (size_t i = 0; i + 1 < count; ++i) {
+    joined[i] = find_merge(symbol_merges_, ids[i], ids[i + 1]);
+  }
   while (count > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < count; ++i) {
@@ -168,8 +199,8 @@ size_t BpeModel::merge_short(int32_t* ids, size_t count) const {
       joined[i - 1] = joined[i];
     }
     --count;
-    if (best > 0) joined[best - 1] = find_merge(ids[best - 1], ids[best]);
-    if (best + 1 < count) joined[best] = find_merge(ids[best], ids[best + 1]);
+    if (best > 0) joined[best - 1] = find_merge(merges_, ids[best - 1], ids[best]);
+    if (best + 1 < count) joined[best] = find_merge(merges_, ids[best], ids[best + 1]);
   }
   return count;
 }
@@ -179,9 +210,10 @@ void BpeModel::merge_long(Scratch& scratch, std::vector<int32_t>& out) const {
   auto& list = scratch.list;
   auto& heap = scratch.heap;  // rank and position; stale if the rank there is another by now
   const auto at = [&](int32_t i) -> Scratch::Symbol& { return list[static_cast<size_t>(i)]; };
-  const auto find = [&](int32_t position) {
+  const auto find = [&](const MergeTable& table, int32_t position) {
     Scratch::Symbol& symbol = at(position);
-    const Joined joined = symbol.next < 0 ? Joined{} : find_merge(symbol.id, at(symbol.next).id);
+    const Joined joined =
+        symbol.next < 0 ? Joined{} : find_merge(table, symbol.id, at(symbol.next).id);
     symbol.rank = joined.rank;
     symbol.joined = joined.id;
     if (joined.rank == kNoRank) return false;
@@ -189,7 +221,7 @@ void BpeModel::merge_long(Scratch& scratch, std::vector<int32_t>& out) const {
     return true;
   };
   const auto queue = [&](int32_t position) {
-    if (find(position)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    if (find(merges_, position)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
   list.clear();
   heap.clear();
@@ -200,7 +232,7 @@ void BpeModel::merge_long(Scratch& scratch, std::vector<int32_t>& out) const {
                     .joined = -1,
                     .rank = kNoRank});
   }
-  for (int32_t i = 0; i < count; ++i) find(i);
+  for (int32_t i = 0; i < count; ++i) find(symbol_merges_, i);
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());

@@ -75,8 +75,9 @@ class BpeModel {
   static constexpr size_t kShortSymbols = 48;
   static constexpr char32_t kNumCharacterIds = 0x10000;
 
-  Joined find_merge(int32_t left, int32_t right) const {
-    const Joined* const joined = merges_.find(left, right);
+  using MergeTable = PairTable<Joined>;
+  static Joined find_merge(const MergeTable& table, int32_t left, int32_t right) {
+    const Joined* const joined = table.find(left, right);
     return joined == nullptr ? Joined{} : *joined;
   }
   int32_t find_word(std::string_view word) const {
@@ -93,7 +94,8 @@ class BpeModel {
   StringIndex words_;
   std::array<int32_t, 256> byte_ids_;
   std::vector<int32_t> character_ids_;  // [kNumCharacterIds], -1: no token; empty if byte_level
-  PairTable<Joined> merges_;
+  MergeTable merges_;
+  MergeTable symbol_merges_;  // those of two symbols, once more: few, so that they stay in a cache
   SymbolJoins joins_;
   // By token: whether merging its own bytes ends in that one token. 0: not tried yet, 1: yes, 2:
   // no. Every thread finds the same answer, so that races are harmless.

@@ -12,8 +12,9 @@ CodePointSet::CodePointSet(std::initializer_list<Range> ranges) {
 
 void CodePointSet::add(char32_t first, char32_t last) {
   // Those that overlap or touch the new range become part of it.
-  const auto begin = std::find_if(ranges_.begin(), ranges_.end(),
-                                  [&](const Range& range) { return range.last + 1 >= first; });
+  const auto begin =
+      std::lower_bound(ranges_.begin(), ranges_.end(), first,
+                       [](const Range& range, char32_t c) { return range.last + 1 < c; });
   auto end = begin;
   for (; end != ranges_.end() && end->first <= last + 1; ++end) {
     first = std::min(first, end->first);
@@ -35,12 +36,6 @@ CodePointSet CodePointSet::complement() const {
   }
   if (next <= kMaxCodePoint) out.ranges_.push_back({next, kMaxCodePoint});
   return out;
-}
-
-bool CodePointSet::contains(char32_t code_point) const {
-  return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
-    return code_point >= range.first && code_point <= range.last;
-  });
 }
 
 CodePointSet white_space_set() {

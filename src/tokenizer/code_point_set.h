@@ -24,7 +24,6 @@ class CodePointSet {
   void add(char32_t first, char32_t last);
   void add(const CodePointSet& other);
   CodePointSet complement() const;
-  bool contains(char32_t code_point) const;
   const std::vector<Range>& ranges() const { return ranges_; }  // sorted, with gaps between
   bool operator==(const CodePointSet&) const = default;
 

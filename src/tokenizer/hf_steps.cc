@@ -51,9 +51,7 @@ PrependScheme read_prepend_scheme(const JsonView& json) {
   fail_invalid("{} is {}; it must be always, first or never", scheme->where(), scheme->string());
 }
 
-void add_pre_tokenizer(const JsonView& json,
-                       PreTokenizerSteps& steps,
-                       bool& byte_level) {
+void add_pre_tokenizer(const JsonView& json, PreTokenizerSteps& steps, bool& byte_level) {
   const std::string type(json.at("type").string());
   const auto split = [&](Pattern pattern, SplitBehavior behavior, bool invert = false) {
     if (behavior == SplitBehavior::kIsolated) {

@@ -41,11 +41,8 @@ Scanner::Attempt Scanner::match_at(std::string_view text, size_t begin) const {
 // No match begins at `begin`: the attempt was in `state` from `from` until it failed at `to`. One
 // that begins later and comes to that state in between would fail there too: without this, white
 // space that does not end the text takes quadratic time to be searched for \s+$.
-size_t Scanner::skip_alike(std::string_view text,
-                           size_t begin,
-                           size_t from,
-                           size_t to,
-                           uint32_t state) const {
+size_t Scanner::skip_alike(
+    std::string_view text, size_t begin, size_t from, size_t to, uint32_t state) const {
   size_t next = begin + utf8_length(text[begin]);
   while (next < to) {
     const Character c = read(text.data() + next);

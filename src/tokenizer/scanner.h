@@ -53,8 +53,8 @@ class Scanner {
     size_t retry;  // without a match: where the next one may begin
   };
   Attempt match_at(std::string_view text, size_t begin) const;
-  size_t skip_alike(std::string_view text, size_t begin, size_t from, size_t to, uint32_t state)
-      const;
+  size_t skip_alike(
+      std::string_view text, size_t begin, size_t from, size_t to, uint32_t state) const;
 
   static constexpr int kPageBits = 8;
   static constexpr size_t kPageSize = size_t{1} << kPageBits;
@@ -67,8 +67,8 @@ class Scanner {
   size_t end_kind_ = 0;
   std::array<uint8_t, 0x80> ascii_kinds_{};
   std::array<bool, 256> may_begin_{};
-  std::vector<uint16_t> page_of_;      // by code_point >> kPageBits
-  std::vector<uint8_t> pages_;         // [pages, kPageSize] kinds
+  std::vector<uint16_t> page_of_;  // by code_point >> kPageBits
+  std::vector<uint8_t> pages_;     // [pages, kPageSize] kinds
 };
 
 }  // namespace zipage

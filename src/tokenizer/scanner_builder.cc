@@ -197,9 +197,8 @@ class ScannerBuilder {
     for (size_t state = 0; state < todo.size(); ++state) {
       for (size_t kind = 0; kind < width; ++kind) {
         Following out{std::vector<bool>(program_.size()), std::vector<bool>(program_.size()), {}};
-        const bool matched =
-            std::any_of(todo[state].begin(), todo[state].end(),
-                        [&](size_t thread) { return follow(thread, kind, out); });
+        const bool matched = std::any_of(todo[state].begin(), todo[state].end(),
+                                         [&](size_t thread) { return follow(thread, kind, out); });
         if (matched && state == 0) return false;  // it can match nothing
         const auto [row, is_new] =
             rows.emplace(out.next, static_cast<uint32_t>((todo.size() + 1) * width));

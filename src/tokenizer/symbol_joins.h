@@ -19,8 +19,8 @@ class SymbolJoins {
               std::span<const int32_t> symbols,
               int32_t num_tokens);
 
-  // Whether a merge may join text[at - 1] and text[at], 0 < at < text.size(). True may be wrong: one
-  // pair in some looks like another.
+  // Whether a merge may join text[at - 1] and text[at], 0 < at < text.size(). True may be wrong:
+  // one pair in some looks like another.
   bool possible(std::span<const int32_t> text, size_t at) const {
     if (bits_.empty()) return true;
     const uint64_t middle = hash_of_middle(text[at - 1], text[at]);

@@ -240,9 +240,9 @@ class CharacterLevel {
     for (const auto& [token, id] : vocabulary_.ids) {
       if (token[0] != '<') words.insert(token, id);
     }
-    return WordEncoder({}, std::make_unique<BpeModel>(
-                               config_, std::move(words), vocabulary_.merges, byte_ids_,
-                               static_cast<int32_t>(vocabulary_.tokens.size())));
+    return WordEncoder(
+        {}, std::make_unique<BpeModel>(config_, std::move(words), vocabulary_.merges, byte_ids_,
+                                       static_cast<int32_t>(vocabulary_.tokens.size())));
   }
 
   Ids encode(const std::string& text) const {
@@ -278,11 +278,25 @@ class CharacterLevel {
 };
 
 std::string random_words(std::mt19937& random) {
-  static const char* const kParts[] = {kMetaspace, kMetaspace, "a", "b", "c", "(", ")", "\xC3\xA9",
-                                       "\xE4\xB8\xAD", "\xE6\x96\x87", "\xF0\x9F\xA6\x99", "ab",
-                                       "x", "5", "\xC3\x85", "\xF0\x9F\xA6\x95"};
+  static const char* const kParts[] = {kMetaspace,
+                                       kMetaspace,
+                                       "a",
+                                       "b",
+                                       "c",
+                                       "(",
+                                       ")",
+                                       "\xC3\xA9",
+                                       "\xE4\xB8\xAD",
+                                       "\xE6\x96\x87",
+                                       "\xF0\x9F\xA6\x99",
+                                       "ab",
+                                       "x",
+                                       "5",
+                                       "\xC3\x85",
+                                       "\xF0\x9F\xA6\x95"};
   std::string text;
-  for (size_t count = random() % 80; count > 0; --count) text += kParts[random() % std::size(kParts)];
+  for (size_t count = random() % 80; count > 0; --count)
+    text += kParts[random() % std::size(kParts)];
   return text;
 }
 

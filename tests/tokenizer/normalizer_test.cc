@@ -1,4 +1,6 @@
 // Normal forms, which are made of runs of the text, are those of the whole text.
+#include "tokenizer/normalizer.h"
+
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <memory>
@@ -6,7 +8,6 @@
 #include <string>
 #include <utf8proc.h>
 
-#include "tokenizer/normalizer.h"
 #include "tokenizer/utf8.h"
 
 namespace zipage {
@@ -38,12 +39,14 @@ TEST(Nfc, LeavesWhatNothingCanChange) {
     if (is_surrogate(c)) continue;
     if (form->leaves(utf8(c))) {
       ++num_left;
-      EXPECT_EQ(utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class, 0) << static_cast<uint32_t>(c);
+      EXPECT_EQ(utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class, 0)
+          << static_cast<uint32_t>(c);
       EXPECT_EQ(whole(utf8(c), UTF8PROC_COMPOSE), utf8(c)) << static_cast<uint32_t>(c);
     }
     const std::string parts = whole(utf8(c), UTF8PROC_DECOMPOSE);
     for (size_t i = utf8_length(parts[0]); i < parts.size(); i += utf8_length(parts[i])) {
-      EXPECT_FALSE(form->leaves(parts.substr(i, utf8_length(parts[i])))) << static_cast<uint32_t>(c);
+      EXPECT_FALSE(form->leaves(parts.substr(i, utf8_length(parts[i]))))
+          << static_cast<uint32_t>(c);
     }
   }
   EXPECT_GT(num_left, 100000);
@@ -57,8 +60,8 @@ TEST(Normalizer, FormsAreThoseOfTheWholeText) {
                 {UnicodeForm::kNfd, UTF8PROC_DECOMPOSE},
                 {UnicodeForm::kNfkc, UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
                 {UnicodeForm::kNfkd, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
-  const char32_t starts[] = {0x20, 0xC0, 0x300, 0x3B1, 0x1100, 0x1161, 0x11A8, 0x1E00, 0x2126,
-                             0x3040, 0x4E00, 0xAC00, 0xF900, 0xFF00, 0x1D157, 0x1F600};
+  const char32_t starts[] = {0x20,   0xC0,   0x300,  0x3B1,  0x1100, 0x1161, 0x11A8,  0x1E00,
+                             0x2126, 0x3040, 0x4E00, 0xAC00, 0xF900, 0xFF00, 0x1D157, 0x1F600};
   std::mt19937 random(3);
   for (const auto& form : kForms) {
     const auto normalizer = make_unicode_form(form.form);

@@ -25,9 +25,9 @@ inline std::vector<bool> agreed_code_points() {
   }
   std::vector<bool> agreed(kMaxCodePoint + 1);
   const GeneralCategories categories;
-  for (const char* name : {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl",
-                           "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc",
-                           "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn"}) {
+  for (const char* name :
+       {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
+        "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn"}) {
     std::vector<bool> ours(kMaxCodePoint + 1);
     const auto set = categories.find(name);
     if (!set) throw std::runtime_error(name);
@@ -64,13 +64,46 @@ class RandomText {
 
  private:
   void append(size_t kind, std::mt19937& random, std::string& text) const {
-    static const char* const kPieces[] = {
-        "'s",     "'LL",    "'re",        "'\xC5\xBF", "'Ve",     " ",      "  ",       "\n",
-        "\r\n",   "\t",     "\xC2\xA0",   "\xE3\x80\x80", "\xE1\xA0\x8E", "\xE2\x80\xA8", "\xC2\x85",
-        "12345",  "1",      "\xC2\xB2",   "\xE2\x85\xA7", "abc",  "A",      "Hello",    "camelCase",
-        "HTTPServer", "/",  "//\n",       "...",       " -",      "$+<",    "\xE4\xB8\xAD\xE6\x96\x87",
-        "\xE3\x81\x82", "\xED\x95\x9C", "e\xCC\x81", "\xE1\xB8\x81", "\xF0\x9F\xA6\x99", "\xE2\x84\xAA",
-        "\xEF\xBC\x81", "\xC7\x85", "\xCA\xB0", "\xE2\x82\xAC"};
+    static const char* const kPieces[] = {"'s",
+                                          "'LL",
+                                          "'re",
+                                          "'\xC5\xBF",
+                                          "'Ve",
+                                          " ",
+                                          "  ",
+                                          "\n",
+                                          "\r\n",
+                                          "\t",
+                                          "\xC2\xA0",
+                                          "\xE3\x80\x80",
+                                          "\xE1\xA0\x8E",
+                                          "\xE2\x80\xA8",
+                                          "\xC2\x85",
+                                          "12345",
+                                          "1",
+                                          "\xC2\xB2",
+                                          "\xE2\x85\xA7",
+                                          "abc",
+                                          "A",
+                                          "Hello",
+                                          "camelCase",
+                                          "HTTPServer",
+                                          "/",
+                                          "//\n",
+                                          "...",
+                                          " -",
+                                          "$+<",
+                                          "\xE4\xB8\xAD\xE6\x96\x87",
+                                          "\xE3\x81\x82",
+                                          "\xED\x95\x9C",
+                                          "e\xCC\x81",
+                                          "\xE1\xB8\x81",
+                                          "\xF0\x9F\xA6\x99",
+                                          "\xE2\x84\xAA",
+                                          "\xEF\xBC\x81",
+                                          "\xC7\x85",
+                                          "\xCA\xB0",
+                                          "\xE2\x82\xAC"};
     char32_t c = 0;
     switch (kind) {
       case 0:

@@ -1,4 +1,6 @@
 // The table of a pattern finds what the regular expression finds.
+#include "tokenizer/scanner.h"
+
 #include <gtest/gtest.h>
 #include <random>
 #include <set>
@@ -11,7 +13,6 @@
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/random_text.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/scanner.h"
 #include "tokenizer/utf8.h"
 
 namespace zipage {
@@ -27,12 +28,21 @@ Matches matches(const Matcher& matcher, const std::string& text) {
 }
 
 std::set<std::string> all_patterns() {
-  std::set<std::string> patterns = {
-      kGpt2Pattern, "[^\\n]+|[\\n]+",        "\\p{N}",        "\\p{N}+",
-      "\\ ",        "[\\p{P}!-/:-@\\[-`{-~]", "\\s",           "\xE4\xB8\xAD|\\x{3042}\\x41",
-      "a{2}b{1,}c{0,3}", "(?i:'[sdmtk]|x[^s])", "\\d+(?!\\n)", "(?:ab?|abc)$"};
+  std::set<std::string> patterns = {kGpt2Pattern,
+                                    "[^\\n]+|[\\n]+",
+                                    "\\p{N}",
+                                    "\\p{N}+",
+                                    "\\ ",
+                                    "[\\p{P}!-/:-@\\[-`{-~]",
+                                    "\\s",
+                                    "\xE4\xB8\xAD|\\x{3042}\\x41",
+                                    "a{2}b{1,}c{0,3}",
+                                    "(?i:'[sdmtk]|x[^s])",
+                                    "\\d+(?!\\n)",
+                                    "(?:ab?|abc)$"};
   for (const std::string& name : pre_rule_names()) {
-    for (const std::string& pattern : find_pre_rule(name, "test").patterns) patterns.insert(pattern);
+    for (const std::string& pattern : find_pre_rule(name, "test").patterns)
+      patterns.insert(pattern);
   }
   return patterns;
 }
@@ -47,9 +57,8 @@ TEST(Scanner, FindsWhatTheRegexFinds) {
     const Regex regex(pattern, "test");
     for (int i = 0; i < 2000; ++i) {
       const std::string text = texts.make(random);
-      ASSERT_EQ(matches(*scanner, text), matches(regex, text))
-          << pattern << "\n"
-          << testing::PrintToString(text);
+      ASSERT_EQ(matches(*scanner, text), matches(regex, text)) << pattern << "\n"
+                                                               << testing::PrintToString(text);
     }
   }
 }
@@ -100,9 +109,8 @@ TEST(Scanner, PrefersAsTheRegexDoes) {
     for (int k = 0; k < 20; ++k) {
       std::string text;
       for (size_t size = random() % 12; size > 0; --size) text += "aaabbc \n"[random() % 8];
-      ASSERT_EQ(matches(*scanner, text), matches(regex, text))
-          << pattern << "\n"
-          << testing::PrintToString(text);
+      ASSERT_EQ(matches(*scanner, text), matches(regex, text)) << pattern << "\n"
+                                                               << testing::PrintToString(text);
     }
   }
   EXPECT_GT(num_compiled, 1000);
@@ -112,15 +120,37 @@ TEST(Scanner, LeavesTheRestToTheRegex) {
   const std::string deep = std::string(1000, '(') + "a" + std::string(1000, ')');
   std::string wide = "x";
   for (int i = 0; i < 12; ++i) wide = "(?:" + wide + "){20}";
-  for (const std::string& pattern :
-       {deep, wide, std::string("a*"), std::string("a|"), std::string("$"), std::string("(a)"),
-        std::string("a++"), std::string("a+?"), std::string("\\w"), std::string("."),
-        std::string("^a"), std::string("(?<=a)b"), std::string("(?=a)b"), std::string("[a[b]]"),
-        std::string("[a"), std::string("(a"), std::string("a)"), std::string("\\p{Greek}"),
-        std::string("\\p{"), std::string("a{2"), std::string("a{3,2}"), std::string("a{1000}"),
-        std::string("[b-a]"), std::string("(?i:\\p{Lu})"), std::string("(?i:\xC3\xA9)"),
-        std::string("\\"), std::string("(?:a?)+"), std::string("\\x{110000}"), std::string("[]"),
-        std::string("a\xFF"), std::string("*a")}) {
+  for (const std::string& pattern : {deep,
+                                     wide,
+                                     std::string("a*"),
+                                     std::string("a|"),
+                                     std::string("$"),
+                                     std::string("(a)"),
+                                     std::string("a++"),
+                                     std::string("a+?"),
+                                     std::string("\\w"),
+                                     std::string("."),
+                                     std::string("^a"),
+                                     std::string("(?<=a)b"),
+                                     std::string("(?=a)b"),
+                                     std::string("[a[b]]"),
+                                     std::string("[a"),
+                                     std::string("(a"),
+                                     std::string("a)"),
+                                     std::string("\\p{Greek}"),
+                                     std::string("\\p{"),
+                                     std::string("a{2"),
+                                     std::string("a{3,2}"),
+                                     std::string("a{1000}"),
+                                     std::string("[b-a]"),
+                                     std::string("(?i:\\p{Lu})"),
+                                     std::string("(?i:\xC3\xA9)"),
+                                     std::string("\\"),
+                                     std::string("(?:a?)+"),
+                                     std::string("\\x{110000}"),
+                                     std::string("[]"),
+                                     std::string("a\xFF"),
+                                     std::string("*a")}) {
     EXPECT_EQ(Scanner::compile(pattern), nullptr) << pattern.substr(0, 40);
   }
 }

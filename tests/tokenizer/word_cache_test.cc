@@ -1,10 +1,10 @@
 // A cache gives what was stored for the very piece, or nothing.
+#include "tokenizer/word_cache.h"
+
 #include <gtest/gtest.h>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "tokenizer/word_cache.h"
 
 namespace zipage {
 namespace {
