@@ -1,6 +1,7 @@
 // How the families cut text before merging, by the name that GGUF files give in tokenizer.ggml.pre.
 // A new family is a row of the table in pre_patterns.cc. Its patterns are regular expressions; they
-// are as quick as the others if scanner_test.cc, which takes every pattern, can make tables of them.
+// are as quick as the others if scanner_test.cc, which takes every pattern, can make tables of
+// them.
 #pragma once
 
 #include <string>
