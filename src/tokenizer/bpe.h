@@ -52,8 +52,7 @@ class BpeModel {
            const std::array<int32_t, 256>& byte_ids,
            int32_t num_tokens);
 
-  // The token that `word` is without looking at merges, -1 if there is none: its ids are those of
-  // the parts that cut() makes of it.
+  // The token that a whole `word` is known to become; -1: the parts that cut() makes of it tell.
   int32_t find_whole(std::string_view word) const;
   // Calls sink for parts of `word`, valid UTF-8 unless byte_level: each merges apart from the
   // others. `only`: the id of a part that is a single symbol, else -1.
