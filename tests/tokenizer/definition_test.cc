@@ -318,6 +318,26 @@ TEST(Definition, CharacterLevelOfEveryConfig) {
   }
 }
 
+// What a word became must not be taken for what the same letters become inside another word.
+TEST(Definition, AWordIsNotAPart) {
+  BpeConfig config;
+  config.ignore_merges = true;
+  StringIndex words;
+  const std::string tokens[] = {"a", "b", "c", "d", "ab", "bd", "abd"};
+  for (int32_t id = 0; id < 7; ++id) words.insert(tokens[id], id);
+  std::array<int32_t, 256> byte_ids;
+  byte_ids.fill(-1);
+  for (int32_t id = 0; id < 4; ++id) byte_ids[static_cast<uint8_t>(tokens[id][0])] = id;
+  const std::vector<Merge> merges = {{1, 3, 5, 0}, {0, 1, 4, 1}};
+  const WordEncoder encoder({},
+                            std::make_unique<BpeModel>(config, std::move(words), merges, byte_ids,
+                                                       static_cast<int32_t>(std::size(tokens))));
+  BpeModel::Scratch scratch;
+  Ids ids;
+  for (const char* text : {"cabd", "abd", "cabd", "abd"}) encoder.encode(text, scratch, ids);
+  EXPECT_EQ(ids, (Ids{2, 0, 5, 6, 2, 0, 5, 6}));
+}
+
 TEST(Definition, ThreadsShareATokenizer) {
   const test::RandomText texts;
   std::mt19937 random(31);
