@@ -61,6 +61,7 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
     int32_t& token = nodes_[static_cast<size_t>(node)].token;
     if (token < 0) token = static_cast<int32_t>(t);
   }
+  if (nodes_[0].next.size() == 1) only_first_ = static_cast<char>(nodes_[0].next[0].first);
 }
 
 int32_t AddedTokenFinder::match_at(std::string_view text, size_t begin) const {
@@ -82,16 +83,20 @@ int32_t AddedTokenFinder::match_at(std::string_view text, size_t begin) const {
   return best;
 }
 
+size_t AddedTokenFinder::find_first(std::string_view text, size_t begin) const {
+  if (only_first_) return std::min(text.find(*only_first_, begin), text.size());
+  while (begin < text.size() && first_[static_cast<uint8_t>(text[begin])] < 0) ++begin;
+  return begin;
+}
+
 void AddedTokenFinder::split(std::string_view text,
                              bool find_special,
                              FunctionRef<void(const Section&)> sink) const {
   size_t done = 0;
   size_t i = 0;
   while (!tokens_.empty() && i < text.size()) {
-    if (first_[static_cast<uint8_t>(text[i])] < 0) {
-      ++i;
-      continue;
-    }
+    i = find_first(text, i);
+    if (i == text.size()) break;
     const int32_t index = match_at(text, i);
     if (index < 0) {
       ++i;

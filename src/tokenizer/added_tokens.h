@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,12 +44,15 @@ class AddedTokenFinder {
     int32_t token = -1;  // index into tokens_
     std::vector<std::pair<uint8_t, int32_t>> next;
   };
+  // Where a token may start, from `begin` on; the end of the text if nowhere.
+  size_t find_first(std::string_view text, size_t begin) const;
   // The longest token that starts at `begin`: its index or -1.
   int32_t match_at(std::string_view text, size_t begin) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;
-  std::vector<int32_t> first_;  // [256] child of the root by byte, -1: none
+  std::vector<int32_t> first_;      // [256] child of the root by byte, -1: none
+  std::optional<char> only_first_;  // the byte with which all tokens start, if it is one
 };
 
 }  // namespace zipage

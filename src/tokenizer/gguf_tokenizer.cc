@@ -174,13 +174,9 @@ class Builder {
   void build_byte_level() {
     const PreRule rule = find_pre_rule(vocab_.pre, file_);
     if (rule.nfc) parts_.normalizer = make_unicode_form(UnicodeForm::kNfc);
-    std::vector<std::unique_ptr<PreTokenizer>> steps;
     for (const std::string& pattern : rule.patterns) {
-      steps.push_back(make_split(Regex(pattern, file_ + ": \"tokenizer.ggml.pre\" " + vocab_.pre),
-                                 SplitBehavior::kIsolated, false));
+      parts_.cuts.emplace_back(pattern, file_ + ": \"tokenizer.ggml.pre\" " + vocab_.pre);
     }
-    parts_.pre_tokenizer =
-        steps.size() == 1 ? std::move(steps.front()) : make_sequence(std::move(steps));
     add_bos_ = rule.add_bos;
     StringIndex index = merge_index();
     BpeConfig config;
@@ -203,8 +199,7 @@ class Builder {
 
   void build_gemma() {
     add_bos_ = true;
-    parts_.pre_tokenizer =
-        make_split(Regex("[^\\n]+|[\\n]+", file_), SplitBehavior::kIsolated, false);
+    parts_.cuts.emplace_back("[^\\n]+|[\\n]+", file_);
     build_metaspace(vocab_.add_space_prefix.value_or(false),
                     [&](const StringIndex& index) { return listed_merges(index); });
   }
@@ -222,7 +217,6 @@ class Builder {
     config.byte_fallback = true;
     config.fuse_unk = true;
     config.unk_id = vocab_.unk_id.value_or(-1);
-    config.cut_before_metaspace = never_joins_before_metaspace(parts_.tokens, merges);
     parts_.model = make_bpe_model(config, parts_.tokens, merges, std::move(index));
     parts_.token_bytes = parts_.tokens;
     for (size_t i = 0; i < parts_.token_bytes.size(); ++i) {

@@ -15,12 +15,12 @@ namespace {
 }
 
 // {"String": s} or {"Regex": s}
-Regex read_pattern(const JsonView& json) {
+Pattern read_pattern(const JsonView& json) {
   if (const auto literal = json.find("String")) {
-    return Regex(escape_regex(literal->string()), literal->where());
+    return Pattern(escape_regex(literal->string()), literal->where());
   }
   const JsonView regex = json.at("Regex");
-  return Regex(std::string(regex.string()), regex.where());
+  return Pattern(std::string(regex.string()), regex.where());
 }
 
 SplitBehavior read_behavior(const JsonView& json) {
@@ -51,14 +51,16 @@ PrependScheme read_prepend_scheme(const JsonView& json) {
   fail_invalid("{} is {}; it must be always, first or never", scheme->where(), scheme->string());
 }
 
-void add_pre_tokenizer(const JsonView& json,
-                       std::vector<std::unique_ptr<PreTokenizer>>& steps,
-                       bool& byte_level) {
+void add_pre_tokenizer(const JsonView& json, PreTokenizerSteps& steps, bool& byte_level) {
   const std::string type(json.at("type").string());
-  const auto regex = [&](const char* pattern) { return Regex(pattern, json.where()); };
-  const auto isolate = [&](const char* pattern, SplitBehavior behavior = SplitBehavior::kIsolated) {
-    steps.push_back(make_split(regex(pattern), behavior, false));
+  const auto split = [&](Pattern pattern, SplitBehavior behavior, bool invert = false) {
+    if (behavior == SplitBehavior::kIsolated) {
+      steps.cut(std::move(pattern));
+    } else {
+      steps.add(make_split(std::move(pattern), behavior, invert));
+    }
   };
+  const auto pattern = [&](const char* text) { return Pattern(text, json.where()); };
   if (byte_level) {
     fail(StatusCode::kUnimplemented,
          "{}: {} after ByteLevel is not supported; ByteLevel must be last", json.where(), type);
@@ -69,25 +71,25 @@ void add_pre_tokenizer(const JsonView& json,
       add_pre_tokenizer(list.item(i), steps, byte_level);
     }
   } else if (type == "ByteLevel") {
-    if (json.boolean_or("add_prefix_space", true)) steps.push_back(make_prefix_space());
-    if (json.boolean_or("use_regex", true)) isolate(kGpt2Pattern);
+    if (json.boolean_or("add_prefix_space", true)) steps.add(make_prefix_space());
+    if (json.boolean_or("use_regex", true)) steps.cut(pattern(kGpt2Pattern));
     byte_level = true;
   } else if (type == "Split") {
-    steps.push_back(make_split(read_pattern(json.at("pattern")), read_behavior(json.at("behavior")),
-                               json.boolean_or("invert", false)));
+    split(read_pattern(json.at("pattern")), read_behavior(json.at("behavior")),
+          json.boolean_or("invert", false));
   } else if (type == "Metaspace") {
-    steps.push_back(make_metaspace(json.string_or("replacement", "\xE2\x96\x81"),
-                                   read_prepend_scheme(json), json.boolean_or("split", true)));
+    steps.add(make_metaspace(json.string_or("replacement", "\xE2\x96\x81"),
+                             read_prepend_scheme(json), json.boolean_or("split", true)));
   } else if (type == "Digits") {
-    isolate(json.boolean_or("individual_digits", false) ? "\\p{N}" : "\\p{N}+");
+    steps.cut(pattern(json.boolean_or("individual_digits", false) ? "\\p{N}" : "\\p{N}+"));
   } else if (type == "Punctuation") {
     const auto behavior = json.find("behavior");
-    isolate("[\\p{P}!-/:-@\\[-`{-~]",
-            behavior ? read_behavior(*behavior) : SplitBehavior::kIsolated);
+    split(pattern("[\\p{P}!-/:-@\\[-`{-~]"),
+          behavior ? read_behavior(*behavior) : SplitBehavior::kIsolated);
   } else if (type == "Whitespace") {
-    steps.push_back(make_split(regex("\\w+|[^\\w\\s]+"), SplitBehavior::kRemoved, true));
+    split(pattern("\\w+|[^\\w\\s]+"), SplitBehavior::kRemoved, true);
   } else if (type == "WhitespaceSplit") {
-    isolate("\\s", SplitBehavior::kRemoved);
+    split(pattern("\\s"), SplitBehavior::kRemoved);
   } else {
     unsupported(json, type,
                 "Sequence, ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, "
@@ -168,7 +170,7 @@ class DecoderReader {
     if (const auto literal = pattern.find("String")) {
       step = make_replace_string(std::string(literal->string()), to);
     } else {
-      step = make_replace_regex(read_pattern(pattern), to);
+      step = make_replace_pattern(read_pattern(pattern), to);
     }
     for (std::string& bytes : parts_.token_bytes) step->apply(bytes);
   }
@@ -250,17 +252,17 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonView& json) {
     if (const auto literal = pattern.find("String")) {
       return make_replace_string(std::string(literal->string()), to);
     }
-    return make_replace_regex(read_pattern(pattern), to);
+    return make_replace_pattern(read_pattern(pattern), to);
   }
   unsupported(json, type,
               "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace");
 }
 
-std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonView& json, bool& byte_level) {
-  std::vector<std::unique_ptr<PreTokenizer>> steps;
+void read_pre_tokenizer(const JsonView& json, TokenizerParts& parts, bool& byte_level) {
+  PreTokenizerSteps steps;
   add_pre_tokenizer(json, steps, byte_level);
-  if (steps.size() == 1) return std::move(steps.front());
-  return make_sequence(std::move(steps));
+  parts.pre_tokenizer = steps.take_steps();
+  parts.cuts = steps.take_cuts();
 }
 
 void read_post_processor(const JsonView& json, TokenizerParts& parts) {

@@ -13,8 +13,8 @@ namespace zipage {
 
 std::unique_ptr<Normalizer> read_normalizer(const JsonView& json);
 
-// `byte_level` is set if the pieces are to be merged as bytes.
-std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonView& json, bool& byte_level);
+// Fills parts.pre_tokenizer and cuts. `byte_level` is set if the pieces are to be merged as bytes.
+void read_pre_tokenizer(const JsonView& json, TokenizerParts& parts, bool& byte_level);
 
 // Fills parts.prefix_ids, suffix_ids; looks tokens up in parts.tokens.
 void read_post_processor(const JsonView& json, TokenizerParts& parts);

@@ -145,7 +145,7 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
   BpeConfig config;
   config.byte_level = false;
   if (const auto json = root.find("pre_tokenizer")) {
-    parts.pre_tokenizer = read_pre_tokenizer(*json, config.byte_level);
+    read_pre_tokenizer(*json, parts, config.byte_level);
   }
   if (const auto json = root.find("post_processor")) read_post_processor(*json, parts);
   const auto decoder = root.find("decoder");
@@ -160,8 +160,6 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
       fail_invalid("{} is {:?}, which is not in model.vocab", unk->where(), unk->string());
     }
   }
-  config.cut_before_metaspace = !config.byte_level && !config.ignore_merges &&
-                                never_joins_before_metaspace(parts.tokens, merges);
   parts.model = make_bpe_model(config, parts.tokens, merges, std::move(index));
   return parts;
 }

@@ -10,12 +10,32 @@
 
 namespace zipage {
 
+namespace {
+
+void replace_character(std::string& text, char from, std::string_view to) {
+  const auto count = static_cast<size_t>(std::count(text.begin(), text.end(), from));
+  if (count == 0) return;
+  std::string out(text.size() - count + count * to.size(), '\0');
+  char* end = out.data();
+  for (const char c : text) {
+    if (c == from) {
+      end = std::copy(to.begin(), to.end(), end);
+    } else {
+      *end++ = c;
+    }
+  }
+  text = std::move(out);
+}
+
+}  // namespace
+
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   if (from.empty()) return;
+  if (from.size() == 1) return replace_character(text, from[0], to);
   size_t found = text.find(from);
   if (found == std::string::npos) return;
   std::string out;
-  out.reserve(text.size() + text.size() / 4);
+  out.reserve(text.size() + text.size() / 2);
   size_t done = 0;
   for (; found != std::string::npos; found = text.find(from, done)) {
     out.append(text, done, found - done);
@@ -39,21 +59,35 @@ bool is_ascii(std::string_view text) {
                      [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
+// Characters that composing (NFC) neither changes nor joins to what stands before them; not all of
+// them, but those that fill texts.
+constexpr struct {
+  char32_t first;
+  char32_t last;
+} kSettled[] = {{0x0, 0x2FF},       {0x400, 0x482},    {0x48A, 0x52F},   {0x2010, 0x206F},
+                {0x20A0, 0x20CF},   {0x2190, 0x2328},  {0x232B, 0x2ADB}, {0x2E80, 0x3029},
+                {0x3030, 0x3098},   {0x309B, 0xA66E},  {0xAC00, 0xD7A3}, {0xFF00, 0xFFEF},
+                {0x1F000, 0x1FAFF}, {0x20000, 0x2F7FF}};
+
 class Form : public Normalizer {
  public:
   explicit Form(UnicodeForm form) : form_(form) {}
-  bool leaves(std::string_view text) const override { return is_ascii(text); }
-  // ASCII never changes, nor does it join what stands before it; what follows may join it (a letter
-  // and its accent). So only the other runs are mapped, each with the character in front of it.
+  bool leaves(std::string_view text) const override { return settled_end(text, 0) == text.size(); }
+  // A settled character never changes, nor does it join what stands before it; what follows may
+  // join it (a letter and its accent). So only the other runs are mapped, each with the character
+  // in front of it.
   void apply(std::string& text) const override {
     std::string out;
     out.reserve(text.size() + 16);
     for (size_t i = 0; i < text.size();) {
-      size_t end = i;
-      while (end < text.size() && static_cast<uint8_t>(text[end]) < 0x80) ++end;
-      const size_t run = end == text.size() || end == i ? end : end - 1;
+      size_t end = settled_end(text, i);
+      size_t run = end;
+      if (end < text.size() && end > i) {
+        do --run;
+        while ((static_cast<uint8_t>(text[run]) & 0xC0) == 0x80);
+      }
       out.append(text, i, run - i);
-      while (end < text.size() && static_cast<uint8_t>(text[end]) >= 0x80) ++end;
+      while (end < text.size() && !is_settled(text, end)) end += utf8_length(text[end]);
       if (end > run) map(std::string_view(text).substr(run, end - run), out);
       i = end;
     }
@@ -61,6 +95,19 @@ class Form : public Normalizer {
   }
 
  private:
+  bool is_settled(std::string_view text, size_t at) const {
+    if (static_cast<uint8_t>(text[at]) < 0x80) return true;
+    if (form_ != UnicodeForm::kNfc) return false;
+    const char32_t c = read_utf8(text, at).code_point;
+    for (const auto& range : kSettled) {
+      if (c <= range.last) return c >= range.first;
+    }
+    return false;
+  }
+  size_t settled_end(std::string_view text, size_t begin) const {
+    while (begin < text.size() && is_settled(text, begin)) begin += utf8_length(text[begin]);
+    return begin;
+  }
   void map(std::string_view text, std::string& out) const {
     int options = UTF8PROC_STABLE;
     switch (form_) {
@@ -183,9 +230,9 @@ class ReplaceString : public Normalizer {
   std::string to_;
 };
 
-class ReplaceRegex : public Normalizer {
+class ReplacePattern : public Normalizer {
  public:
-  ReplaceRegex(Regex from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
+  ReplacePattern(Pattern from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
   bool leaves(std::string_view) const override { return false; }
   void apply(std::string& text) const override {
     std::string out;
@@ -200,7 +247,7 @@ class ReplaceRegex : public Normalizer {
   }
 
  private:
-  Regex from_;
+  Pattern from_;
   std::string to_;
 };
 
@@ -236,8 +283,8 @@ std::unique_ptr<Normalizer> make_prepend(std::string prefix) {
 std::unique_ptr<Normalizer> make_replace_string(std::string from, std::string to) {
   return std::make_unique<ReplaceString>(std::move(from), std::move(to));
 }
-std::unique_ptr<Normalizer> make_replace_regex(Regex from, std::string to) {
-  return std::make_unique<ReplaceRegex>(std::move(from), std::move(to));
+std::unique_ptr<Normalizer> make_replace_pattern(Pattern from, std::string to) {
+  return std::make_unique<ReplacePattern>(std::move(from), std::move(to));
 }
 std::unique_ptr<Normalizer> make_normalizer_sequence(
     std::vector<std::unique_ptr<Normalizer>> steps) {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/regex.h"
+#include "tokenizer/pattern.h"
 
 namespace zipage {
 
@@ -29,7 +29,7 @@ std::unique_ptr<Normalizer> make_strip_accents();
 std::unique_ptr<Normalizer> make_strip(bool left, bool right);
 std::unique_ptr<Normalizer> make_prepend(std::string prefix);
 std::unique_ptr<Normalizer> make_replace_string(std::string from, std::string to);
-std::unique_ptr<Normalizer> make_replace_regex(Regex from, std::string to);
+std::unique_ptr<Normalizer> make_replace_pattern(Pattern from, std::string to);
 std::unique_ptr<Normalizer> make_normalizer_sequence(
     std::vector<std::unique_ptr<Normalizer>> steps);
 

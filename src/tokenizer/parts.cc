@@ -1,27 +1,11 @@
 #include "tokenizer/parts.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "tokenizer/byte_level.h"
 #include "tokenizer/hf_steps.h"
 
 namespace zipage {
-
-static constexpr std::string_view kMetaspace = "\xE2\x96\x81";
-
-bool never_joins_before_metaspace(const std::vector<std::string>& tokens,
-                                  const std::vector<Merge>& merges) {
-  if (std::find(tokens.begin(), tokens.end(), kMetaspace) == tokens.end()) return false;
-  return std::all_of(merges.begin(), merges.end(), [&](const Merge& merge) {
-    const std::string_view token = tokens[static_cast<size_t>(merge.result)];
-    for (size_t at = token.find(kMetaspace); at != std::string_view::npos;
-         at = token.find(kMetaspace, at + 1)) {
-      if (at > 0 && !token.substr(0, at).ends_with(kMetaspace)) return false;
-    }
-    return true;
-  });
-}
 
 std::unique_ptr<BpeModel> make_bpe_model(const BpeConfig& config,
                                          const std::vector<std::string>& tokens,

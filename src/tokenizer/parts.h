@@ -24,6 +24,7 @@ struct TokenizerParts {
   std::vector<bool> special;                    // by id
   std::unique_ptr<Normalizer> normalizer;       // may be null
   std::unique_ptr<PreTokenizer> pre_tokenizer;  // may be null
+  std::vector<Pattern> cuts;                    // after it
   std::unique_ptr<BpeModel> model;
   std::vector<int32_t> prefix_ids;  // what add_special_tokens puts around the text
   std::vector<int32_t> suffix_ids;
@@ -45,10 +46,5 @@ std::unique_ptr<BpeModel> make_bpe_model(const BpeConfig& config,
                                          const std::vector<std::string>& tokens,
                                          const std::vector<Merge>& merges,
                                          StringIndex vocab);
-
-// Whether merging may be done apart on both sides of a U+2581 that follows another character: no
-// token that merging makes contains such a place.
-bool never_joins_before_metaspace(const std::vector<std::string>& tokens,
-                                  const std::vector<Merge>& merges);
 
 }  // namespace zipage

@@ -93,6 +93,14 @@ std::vector<NamedRule> all_rules() {
 
 }  // namespace
 
+std::vector<std::string> pre_rule_names() {
+  std::vector<std::string> names;
+  for (const NamedRule& entry : all_rules()) {
+    names.insert(names.end(), entry.names.begin(), entry.names.end());
+  }
+  return names;
+}
+
 PreRule find_pre_rule(const std::string& name, const std::string& file) {
   std::string supported;
   for (NamedRule& entry : all_rules()) {

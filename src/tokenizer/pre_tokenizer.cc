@@ -1,9 +1,6 @@
 #include "tokenizer/pre_tokenizer.h"
 
-#include <optional>
 #include <utility>
-
-#include "tokenizer/word_cache.h"
 
 namespace zipage {
 
@@ -14,7 +11,7 @@ namespace {
 
 class Split : public PreTokenizer {
  public:
-  Split(Regex pattern, SplitBehavior behavior, bool invert)
+  Split(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
   void split(Piece piece, PieceSink sink) const override {
@@ -22,22 +19,10 @@ class Split : public PreTokenizer {
     const auto emit = [&](size_t begin, size_t end) {
       if (end > begin) sink({text.substr(begin, end - begin), piece.first && begin == 0});
     };
-    if (behavior_ == SplitBehavior::kIsolated) {  // the common one needs no list
-      size_t done = 0;
-      pattern_.for_each_match(text, [&](size_t begin, size_t end) {
-        emit(done, begin);
-        emit(begin, end);
-        done = end;
-      });
-      emit(done, text.size());
-      return;
-    }
     for (const Part& part : merged(parts(text))) {
       if (!(behavior_ == SplitBehavior::kRemoved && part.matched)) emit(part.begin, part.end);
     }
   }
-
-  bool only_cuts() const override { return behavior_ != SplitBehavior::kRemoved; }
 
  private:
   struct Part {
@@ -100,7 +85,7 @@ class Split : public PreTokenizer {
     return out;
   }
 
-  Regex pattern_;
+  Pattern pattern_;
   SplitBehavior behavior_;
   bool invert_;
 };
@@ -159,63 +144,27 @@ class Metaspace : public PreTokenizer {
 
 class Sequence : public PreTokenizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {
-    first_cut_ = steps_.size();
-    while (first_cut_ > 0 && steps_[first_cut_ - 1]->only_cuts()) --first_cut_;
-  }
+  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
 
-  void split(Piece piece, PieceSink sink) const override {
-    // Later steps mostly see words, the same ones again and again.
-    std::optional<WordCache> cache;
-    if (piece.text.size() >= WordCache::kWorthwhileBytes && steps_.size() > 1 &&
-        steps_.size() < 256) {
-      cache.emplace();
-    }
-    run(0, piece, cache ? &*cache : nullptr, sink);
-  }
-  bool only_cuts() const override { return first_cut_ == 0; }
+  void split(Piece piece, PieceSink sink) const override { run(0, piece, sink); }
 
  private:
-  void run(size_t step, Piece piece, WordCache* cache, PieceSink sink) const {
+  void run(size_t step, Piece piece, PieceSink sink) const {
     if (step == steps_.size()) {
       sink(piece);
-    } else if (cache != nullptr && step >= first_cut_ && WordCache::fits(piece.text)) {
-      run_cached(step, piece, *cache, sink);
     } else if (step + 1 == steps_.size()) {
       steps_[step]->split(piece, sink);
     } else {
-      steps_[step]->split(piece, [&](Piece part) { run(step + 1, part, cache, sink); });
+      steps_[step]->split(piece, [&](Piece part) { run(step + 1, part, sink); });
     }
-  }
-
-  // The cache holds where the pieces end that this step and those after it make.
-  void run_cached(size_t step, Piece piece, WordCache& cache, PieceSink sink) const {
-    const WordCache::Key key(piece.text, static_cast<uint8_t>(step));
-    if (const auto ends = cache.find(key); ends.data() != nullptr) {
-      size_t begin = 0;
-      for (const int32_t stored : ends) {
-        const auto end = static_cast<size_t>(stored);
-        sink({piece.text.substr(begin, end - begin), piece.first && begin == 0});
-        begin = end;
-      }
-      return;
-    }
-    int32_t ends[WordCache::kMaxBytes];
-    size_t count = 0;
-    run(step, piece, nullptr, [&](Piece part) {
-      ends[count++] = static_cast<int32_t>(part.text.data() + part.text.size() - piece.text.data());
-      sink(part);
-    });
-    cache.store(key, {ends, count});
   }
 
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
-  size_t first_cut_;  // this step and those after it only cut
 };
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_split(Regex pattern, SplitBehavior behavior, bool invert) {
+std::unique_ptr<PreTokenizer> make_split(Pattern pattern, SplitBehavior behavior, bool invert) {
   return std::make_unique<Split>(std::move(pattern), behavior, invert);
 }
 
@@ -227,8 +176,17 @@ std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement,
   return std::make_unique<Metaspace>(std::move(replacement), scheme, split);
 }
 
-std::unique_ptr<PreTokenizer> make_sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) {
-  return std::make_unique<Sequence>(std::move(steps));
+void PreTokenizerSteps::add(std::unique_ptr<PreTokenizer> step) {
+  for (Pattern& pattern : cuts_) {
+    steps_.push_back(make_split(std::move(pattern), SplitBehavior::kIsolated, false));
+  }
+  cuts_.clear();
+  steps_.push_back(std::move(step));
+}
+
+std::unique_ptr<PreTokenizer> PreTokenizerSteps::take_steps() {
+  if (steps_.empty()) return nullptr;
+  return std::make_unique<Sequence>(std::move(steps_));
 }
 
 }  // namespace zipage

@@ -10,6 +10,7 @@
 #include "tokenizer/json_view.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/utf8.h"
+#include "tokenizer/word_encoder.h"
 
 namespace zipage {
 namespace {
@@ -19,7 +20,7 @@ class TokenizerImpl : public Tokenizer {
   TokenizerImpl(TokenizerParts parts, const std::string& path)
       : normalizer_(std::move(parts.normalizer)),
         pre_tokenizer_(std::move(parts.pre_tokenizer)),
-        model_(std::move(parts.model)),
+        words_(std::move(parts.cuts), std::move(parts.model)),
         prefix_ids_(std::move(parts.prefix_ids)),
         suffix_ids_(std::move(parts.suffix_ids)),
         decoder_(std::move(parts.decoder), parts.token_bytes, std::move(parts.special)),
@@ -62,15 +63,13 @@ class TokenizerImpl : public Tokenizer {
     }
     std::vector<int32_t> ids;
     ids.reserve(text.size() / 3 + 8);
-    std::optional<WordCache> cache;
-    if (text.size() >= WordCache::kWorthwhileBytes) cache.emplace();
-    WordCache* const words = cache ? &*cache : nullptr;
+    BpeModel::Scratch scratch;
     if (options.add_special_tokens) ids = prefix_ids_;
     raw_tokens_.split(text, options.parse_special_tokens, [&](const Section& section) {
       if (section.id >= 0) {
         ids.push_back(section.id);
       } else {
-        encode_section(section.text, section.text.data() == text.data(), options, words, ids);
+        encode_section(section.text, section.text.data() == text.data(), options, scratch, ids);
       }
     });
     if (options.add_special_tokens) ids.insert(ids.end(), suffix_ids_.begin(), suffix_ids_.end());
@@ -126,7 +125,7 @@ class TokenizerImpl : public Tokenizer {
   void encode_section(std::string_view text,
                       bool first,
                       const EncodeOptions& options,
-                      WordCache* words,
+                      BpeModel::Scratch& scratch,
                       std::vector<int32_t>& ids) const {
     std::string normalized;
     if (normalizer_ != nullptr && !normalizer_->leaves(text)) {
@@ -135,34 +134,34 @@ class TokenizerImpl : public Tokenizer {
       text = normalized;
     }
     if (normalized_tokens_.empty()) {
-      encode_text(text, first, words, ids);
+      encode_text(text, first, scratch, ids);
       return;
     }
     normalized_tokens_.split(text, options.parse_special_tokens, [&](const Section& section) {
       if (section.id >= 0) {
         ids.push_back(section.id);
       } else {
-        encode_text(section.text, first && section.text.data() == text.data(), words, ids);
+        encode_text(section.text, first && section.text.data() == text.data(), scratch, ids);
       }
     });
   }
 
   void encode_text(std::string_view text,
                    bool first,
-                   WordCache* words,
+                   BpeModel::Scratch& scratch,
                    std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (pre_tokenizer_ == nullptr) {
-      model_->encode(text, ids, words);
+      words_.encode(text, scratch, ids);
       return;
     }
     pre_tokenizer_->split({text, first},
-                          [&](Piece piece) { model_->encode(piece.text, ids, words); });
+                          [&](Piece piece) { words_.encode(piece.text, scratch, ids); });
   }
 
   std::unique_ptr<Normalizer> normalizer_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
-  std::unique_ptr<BpeModel> model_;
+  WordEncoder words_;
   std::vector<int32_t> prefix_ids_;
   std::vector<int32_t> suffix_ids_;
   TokenDecoder decoder_;
