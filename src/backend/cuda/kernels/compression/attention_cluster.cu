@@ -42,8 +42,9 @@ struct Params {
 template <int kDim>
 struct Shared {
   static constexpr int kTileBytes = kTileKeys * kDim * 2;
-  static constexpr int kStages = 5 * 128 / kDim;  // tiles of a warpgroup: one in use, others coming
-  static constexpr int kTiles = kRows * kDim * 2;  // after the queries: [warpgroup, stage] tiles
+  static constexpr int kStages = 4 * 128 / kDim;  // tiles of a warpgroup
+  static constexpr int kQueryBytes = kRows * kDim * 2;
+  static constexpr int kTiles = 2 * kQueryBytes;  // after two units' queries: [warpgroup, stage]
   static constexpr int kSums = kTiles + 2 * kStages * kTileBytes;  // [2, kParts, kRows] floats
   static constexpr int kMerge = kSums + 2 * kParts * kRows * 4;    // [warpgroup, warp, 128] floats
   static constexpr int kBias = kMerge + 2 * 4 * 128 * 4;           // [kRows] floats
@@ -51,9 +52,9 @@ struct Shared {
   static constexpr int kEmpty = kFull + 2 * kStages * 8;
   static constexpr int kSumsFull = kEmpty + 2 * kStages * 8;  // [2] barriers
   static constexpr int kBiasFull = kSumsFull + 2 * 8;
-  static constexpr int kQueriesFull = kBiasFull + 8;
-  static constexpr int kQueriesEmpty = kQueriesFull + 8;
-  static constexpr int kBytes = kQueriesEmpty + 8;
+  static constexpr int kQueriesFull = kBiasFull + 8;  // [2] barriers
+  static constexpr int kQueriesEmpty = kQueriesFull + 2 * 8;
+  static constexpr int kBytes = kQueriesEmpty + 2 * 8;
 };
 
 struct Job {
@@ -199,7 +200,8 @@ __device__ void load_tiles(const Params& params, uint32_t shared, int cluster, i
 }
 
 // Two warps load the rows of queries, swizzled as the copy engine would; zeros where there is no
-// such head or query.
+// such head or query. They are a unit ahead: the way from memory takes
+// longer than a unit's last step, for which the cluster waits without need of queries.
 template <int kDim>
 __device__ void load_queries(const Params& params, uint32_t shared, int cluster) {
   using S = Shared<kDim>;
@@ -209,25 +211,25 @@ __device__ void load_queries(const Params& params, uint32_t shared, int cluster)
   const int thread = static_cast<int>(threadIdx.x) - (kThreads - kQueryLoaders);
   const int piece = thread % kPieces, first_row = thread / kPieces;
   const int64_t row_bytes = int64_t{launch.num_q_heads} * (kDim * 2);  // of a query, all heads
-  uint32_t parity = 1;
-  for (int index = cluster; index < params.units; index += params.clusters) {
+  uint32_t count = 0;
+  for (int index = cluster; index < params.units; index += params.clusters, ++count) {
     const Job job = job_of(params, index);
+    const uint32_t turn = count & 1;
+    const uint32_t rows = shared + turn * S::kQueryBytes;
     const int oldest = (job.length - job.window) % launch.window_size;
     const std::byte* from = launch.layers[job.unit.layer].queries +
                             (int64_t{job.slot} * launch.window_size * launch.num_q_heads +
                              job.unit.head * params.in.group) *
                                 (kDim * 2) +
                             piece * 16;
-    mbarrier_wait(shared + S::kQueriesEmpty, parity);
-    parity ^= 1;
+    mbarrier_wait(shared + S::kQueriesEmpty + 8 * turn, (count / 2 + 1) & 1);
 #pragma unroll 1  // few registers; the copies are in flight together all the same
     for (int row = first_row; row < kRows; row += kRowsAtOnce) {
       const int query = query_of(row), head = head_of(row);
       const bool valid = query < job.window && head < params.in.group;
       int ring = valid ? oldest + query : 0;
       if (ring >= launch.window_size) ring -= launch.window_size;
-      const uint32_t to =
-          shared + piece / 8 * (kRows * 128) + row * 128 + (piece % 8 ^ row % 8) * 16;
+      const uint32_t to = rows + piece / 8 * (kRows * 128) + row * 128 + (piece % 8 ^ row % 8) * 16;
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                    "l"(from + ring * row_bytes + (valid ? head * (kDim * 2) : 0)),
                    "r"(valid ? 16 : 0)
@@ -236,7 +238,7 @@ __device__ void load_queries(const Params& params, uint32_t shared, int cluster)
     commit_copies();
     wait_copies<0>();
     fence_async_proxy();
-    mbarrier_arrive(shared + S::kQueriesFull);
+    mbarrier_arrive(shared + S::kQueriesFull + 8 * turn);
   }
 }
 
@@ -295,7 +297,8 @@ struct Scorer {
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int part = warpgroup * kBlocks + rank;
-  uint32_t stage = 0, parity = 0;
+  uint32_t stage = 0, parity = 0;  // of the next tile
+  uint32_t turn = 0;               // of the unit: which of the two places of queries and sums
 
   Job job;
   float scale;
@@ -320,7 +323,8 @@ struct Scorer {
     mbarrier_wait(shared + S::kFull + 8 * place, parity);
     // The same in all lanes, and the compiler is to know it: descriptors live in uniform registers.
     const uint32_t keys = __shfl_sync(0xffffffffu, shared + S::kTiles + place * S::kTileBytes, 0);
-    const uint64_t a = wgmma_operand(shared), b = wgmma_operand(keys);
+    const uint32_t queries = __shfl_sync(0xffffffffu, shared + turn * S::kQueryBytes, 0);
+    const uint64_t a = wgmma_operand(queries), b = wgmma_operand(keys);
     const auto at = [](uint64_t operand, int bytes) {  // addresses are in units of 16 bytes
       const auto low = static_cast<uint32_t>(operand) + static_cast<uint32_t>(bytes / 16);
       return operand >> 32 << 32 | low;
@@ -365,7 +369,7 @@ struct Scorer {
   }
 
   // log2 of this part's sums of exponentials goes to all blocks of the cluster.
-  __device__ void send_sums(uint32_t turn) const {
+  __device__ void send_sums() const {
     const uint32_t full = shared + S::kSumsFull + 8 * turn;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -461,13 +465,14 @@ struct Scorer {
 
   // The queries have been read for the last time.
   __device__ void release_queries() const {
-    if (lane == 0) mbarrier_arrive(shared + S::kQueriesEmpty);
+    if (lane == 0) mbarrier_arrive(shared + S::kQueriesEmpty + 8 * turn);
   }
 
   // The `count`th unit of the cluster.
   __device__ void score(int index, uint32_t count) {
     start(index);
-    mbarrier_wait(shared + S::kQueriesFull, count & 1);
+    turn = count & 1;
+    mbarrier_wait(shared + S::kQueriesFull + 8 * turn, count / 2 & 1);
     const int previous =
         params.in.previous != nullptr ? __ldg(params.in.previous + job.unit.job) : 0;
     const Rounds rounds(job.length);
@@ -487,7 +492,7 @@ struct Scorer {
       }
     }
     if (rounds.twice == 0) release_queries();
-    send_sums(count & 1);
+    send_sums();
     const float history = load_history(rounds.twice, previous);
     receive_bias(count & 1);
     finish(rounds.twice, rounds.all, previous, history);
@@ -526,8 +531,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     mbarrier_init(shared + S::kSumsFull, 1);
     mbarrier_init(shared + S::kSumsFull + 8, 1);
     mbarrier_init(shared + S::kBiasFull, 1);
-    mbarrier_init(shared + S::kQueriesFull, kQueryLoaders);
-    mbarrier_init(shared + S::kQueriesEmpty, kConsumers / 32);
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(shared + S::kQueriesFull + 8 * i, kQueryLoaders);
+      mbarrier_init(shared + S::kQueriesEmpty + 8 * i, kConsumers / 32);
+    }
     mbarrier_init_fence();
   }
   cluster_barrier();
