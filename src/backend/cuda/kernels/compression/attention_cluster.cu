@@ -70,11 +70,6 @@ __device__ inline void named_barrier(int barrier, int threads) {
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
-__device__ inline int rank_in_cluster() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
 // The place in block `rank` of the cluster that `address` is in this one.
 __device__ inline uint32_t address_in(uint32_t address, int rank) {
   uint32_t there;
@@ -298,6 +293,7 @@ struct Scorer {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int part = warpgroup * kBlocks + rank;
   uint32_t stage = 0, parity = 0;  // of the next tile
+  uint32_t oldest = 0;             // the stage of the tile that is given back next
   uint32_t turn = 0;               // of the unit: which of the two places of queries and sums
 
   Job job;
@@ -317,10 +313,12 @@ struct Scorer {
 
   __device__ int first_key(int round) const { return (round * kParts + part) * kTileKeys; }
 
-  // sum = queries times the next tile, -inf where a query does not see a key.
-  __device__ void multiply(float (&sum)[16], int round) {
+  // Starts sum = queries times the next tile. Where a warpgroup has no tile in a round it
+  // multiplies what lies in the next tile's place all the same, and end_product() drops that:
+  // products go on behind other work only where no branch lies between them.
+  __device__ void begin_product(float (&sum)[16], bool exists) {
     const uint32_t place = static_cast<uint32_t>(warpgroup * S::kStages) + stage;
-    mbarrier_wait(shared + S::kFull + 8 * place, parity);
+    if (exists) mbarrier_wait(shared + S::kFull + 8 * place, parity);
     // The same in all lanes, and the compiler is to know it: descriptors live in uniform registers.
     const uint32_t keys = __shfl_sync(0xffffffffu, shared + S::kTiles + place * S::kTileBytes, 0);
     const uint32_t queries = __shfl_sync(0xffffffffu, shared + turn * S::kQueryBytes, 0);
@@ -336,19 +334,30 @@ struct Scorer {
             at(b, k / 4 * (kTileKeys * 128) + k % 4 * 32), k != 0);
     }
     wgmma_commit();
-    wgmma_wait<0>();  // the other warpgroups of the SM fill the gap
+    if (exists && ++stage == S::kStages) stage = 0, parity ^= 1;
+  }
+  // Waits for the oldest product, of the tile of `round`, while kPending younger ones go on; -inf
+  // where a query does not see a key, which the keys before the last two rounds' are spared.
+  template <int kPending>
+  __device__ void end_product(float (&sum)[16], int round, bool exists, bool all_seen = false) {
+    wgmma_wait<kPending>();
 #pragma unroll
     for (int i = 0; i < 16; ++i) asm volatile("" : "+f"(sum[i])::"memory");
-    if (lane == 0) mbarrier_arrive(shared + S::kEmpty + 8 * place);
-    if (++stage == S::kStages) stage = 0, parity ^= 1;
-
+    const uint32_t place = static_cast<uint32_t>(warpgroup * S::kStages) + oldest;
+    if (exists && lane == 0) mbarrier_arrive(shared + S::kEmpty + 8 * place);
+    if (exists && ++oldest == S::kStages) oldest = 0;
+    if (all_seen) return;
     const int first = first_key(round),
               last_seen = job.length - job.window + 4 * warp + lane / 4 % 4;
-    if (first + kTileKeys <= job.length - job.window) return;
+    if (kPending == 0 && first + kTileKeys <= job.length - job.window) return;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       if (first + i / 4 * 8 + lane % 4 * 2 + i % 2 > last_seen) sum[i] = -INFINITY;
     }
+  }
+  __device__ void multiply(float (&sum)[16], int round) {
+    begin_product(sum, true);
+    end_product<0>(sum, round, true);
   }
 
   __device__ void add_to_sums(const float (&sum)[16]) {
@@ -365,6 +374,28 @@ struct Scorer {
         added += exp2_approx(fmaf(sum[i / 2 * 4 + 2 * half + i % 2], scale, -shift));
       total[half] = fmaf(total[half], exp2_approx(most[half] - shift), added);
       most[half] = largest;
+    }
+  }
+
+  // The last kCount rounds, whose products are held. The tensor cores are one tile ahead of the
+  // exponentials.
+  template <int kCount>
+  __device__ void multiply_last(const Rounds& rounds) {
+    const int begin = rounds.all - kCount;
+    const bool last = (rounds.all - 1) * kParts + part < rounds.tiles;
+    begin_product(acc[0], kCount > 1 || last);
+#pragma unroll
+    for (int i = 0; i + 1 < kCount; ++i) {
+      begin_product(acc[i + 1], i + 2 < kCount || last);
+      end_product<1>(acc[i], begin + i, true, i + 2 < kCount);
+      add_to_sums(acc[i]);
+    }
+    end_product<0>(acc[kCount - 1], begin + kCount - 1, last);
+    add_to_sums(acc[kCount - 1]);
+#pragma unroll
+    for (int i = kCount; i < kKept; ++i) {
+#pragma unroll
+      for (int j = 0; j < 16; ++j) acc[i][j] = 0;  // beyond the length: never written
     }
   }
 
@@ -480,16 +511,21 @@ struct Scorer {
       multiply(acc[0], round);
       add_to_sums(acc[0]);
     }
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      const int round = rounds.twice + i;
-      if (round * kParts + part < rounds.tiles) {
-        multiply(acc[i], round);
-        add_to_sums(acc[i]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 16; ++j) acc[i][j] = 0;  // beyond the length: never written
-      }
+    switch (rounds.all - rounds.twice) {
+      case 1:
+        multiply_last<1>(rounds);
+        break;
+      case 2:
+        multiply_last<2>(rounds);
+        break;
+      case 3:
+        multiply_last<3>(rounds);
+        break;
+      case kKept:
+        multiply_last<kKept>(rounds);
+        break;
+      default:  // no entries
+        break;
     }
     if (rounds.twice == 0) release_queries();
     send_sums();
@@ -521,7 +557,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   extern __shared__ unsigned char shared_raw[];
   const uint32_t raw = shared_address(shared_raw);
   const uint32_t shared = (raw + 1023u) / 1024u * 1024u;
-  const int rank = rank_in_cluster();
+  const int rank = static_cast<int>(blockIdx.x) % kBlocks;
   const auto cluster = static_cast<int>(blockIdx.x) / kBlocks;
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 * S::kStages; ++i) {
