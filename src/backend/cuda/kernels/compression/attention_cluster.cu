@@ -257,16 +257,20 @@ __device__ void weigh_rows(const Params& params,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane + 32 * half;
-      float value[kParts], largest = -INFINITY;
+      float value[kParts], most[4], added[4];  // four short chains, since all wait for this
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
         value[i] = sums[i * kRows + row];
-        largest = fmaxf(largest, value[i]);
+        most[i % 4] = i < 4 ? value[i] : fmaxf(most[i % 4], value[i]);
       }
+      const float largest = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
       const float shift = largest == -INFINITY ? 0.0f : largest;
-      float sum = 0;
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) sum += exp2_approx(value[i] - shift);
+      for (int i = 0; i < kParts; ++i) {
+        const float x = exp2_approx(value[i] - shift);
+        added[i % 4] = i < 4 ? x : added[i % 4] + x;
+      }
+      const float sum = (added[0] + added[1]) + (added[2] + added[3]);
       const float weight =
           kPeak ? static_cast<float>(query_of(row) - window + 1) * params.in.inverse_half_life
                 : -log2_approx(static_cast<float>(window));
@@ -296,19 +300,21 @@ struct Scorer {
   uint32_t oldest = 0;             // the stage of the tile that is given back next
   uint32_t turn = 0;               // of the unit: which of the two places of queries and sums
 
-  Job job;
-  float scale;
+  struct Task : Job {
+    int previous;
+    float scale;  // of the products, for powers of 2
+  };
+  Task job;
   float most[2], total[2];  // of the thread's two rows: largest product, sum of exponentials
   float bias[2];            // log2 of a row's weight over its sum
   float acc[kKept][16];
 
-  __device__ void start(int index) {
-    job = job_of(params, index);
-    const LayerPointers& layer = params.launch.layers[job.unit.layer];
-    scale = params.in.scale * kLog2E *
-            (layer.k_scale != nullptr ? __ldg(layer.k_scale + job.unit.head) : 1.0f);
-    most[0] = most[1] = -INFINITY;
-    total[0] = total[1] = 0;
+  __device__ Task task_of(int index) const {
+    Task task{job_of(params, index), 0, params.in.scale * kLog2E};
+    if (params.in.previous != nullptr) task.previous = __ldg(params.in.previous + task.unit.job);
+    const float* k_scale = params.launch.layers[task.unit.layer].k_scale;
+    if (k_scale != nullptr) task.scale *= __ldg(k_scale + task.unit.head);
+    return task;
   }
 
   __device__ int first_key(int round) const { return (round * kParts + part) * kTileKeys; }
@@ -366,12 +372,12 @@ struct Scorer {
       float largest = -INFINITY;
 #pragma unroll
       for (int i = 0; i < 8; ++i) largest = fmaxf(largest, sum[i / 2 * 4 + 2 * half + i % 2]);
-      largest = fmaxf(most[half], largest * scale);
+      largest = fmaxf(most[half], largest * job.scale);
       const float shift = largest == -INFINITY ? 0.0f : largest;
       float added = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        added += exp2_approx(fmaf(sum[i / 2 * 4 + 2 * half + i % 2], scale, -shift));
+        added += exp2_approx(fmaf(sum[i / 2 * 4 + 2 * half + i % 2], job.scale, -shift));
       total[half] = fmaf(total[half], exp2_approx(most[half] - shift), added);
       most[half] = largest;
     }
@@ -452,14 +458,14 @@ struct Scorer {
   __device__ int entry_of(int first_round) const { return first_key(first_round + warp) + lane; }
 
   // Writes the entries of rounds [first_round, end_round), of which acc holds the products.
-  __device__ void finish(int first_round, int end_round, int previous, float history) {
+  __device__ void finish(int first_round, int end_round, float history) {
     float value[8 * kKept];
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        value[8 * i + j] = fmaxf(fmaf(acc[i][j / 2 * 4 + j % 2], scale, bias[0]),
-                                 fmaf(acc[i][j / 2 * 4 + j % 2 + 2], scale, bias[1]));
+        value[8 * i + j] = fmaxf(fmaf(acc[i][j / 2 * 4 + j % 2], job.scale, bias[0]),
+                                 fmaf(acc[i][j / 2 * 4 + j % 2 + 2], job.scale, bias[1]));
       }
     }
     fold<16, true>(value, 16);  // over the heads; the score then sums the queries' exponentials
@@ -483,15 +489,15 @@ struct Scorer {
     }
     const int key = entry_of(first_round);
     if (key >= job.length || first_round + warp >= end_round) return;
-    if (key < previous) {
-      const auto tokens = static_cast<float>(job.length - previous);
+    if (key < job.previous) {
+      const auto tokens = static_cast<float>(job.length - job.previous);
       mine = fmaxf(exp2_approx(-tokens * params.in.inverse_half_life) * history, mine);
     }
     result_row()[key] = mine;
   }
-  __device__ float load_history(int first_round, int previous) const {
+  __device__ float load_history(int first_round) const {
     const int key = entry_of(first_round);
-    return key < previous ? __ldcg(result_row() + key) : 0.0f;
+    return key < job.previous ? __ldcg(result_row() + key) : 0.0f;
   }
 
   // The queries have been read for the last time.
@@ -499,13 +505,12 @@ struct Scorer {
     if (lane == 0) mbarrier_arrive(shared + S::kQueriesEmpty + 8 * turn);
   }
 
-  // The `count`th unit of the cluster.
-  __device__ void score(int index, uint32_t count) {
-    start(index);
+  // `job`, the `count`th unit of the cluster; the unit after it is `next_index`.
+  __device__ void score(uint32_t count, int next_index) {
     turn = count & 1;
+    most[0] = most[1] = -INFINITY;
+    total[0] = total[1] = 0;
     mbarrier_wait(shared + S::kQueriesFull + 8 * turn, count / 2 & 1);
-    const int previous =
-        params.in.previous != nullptr ? __ldg(params.in.previous + job.unit.job) : 0;
     const Rounds rounds(job.length);
     for (int round = 0; round < rounds.twice; ++round) {
       multiply(acc[0], round);
@@ -529,21 +534,22 @@ struct Scorer {
     }
     if (rounds.twice == 0) release_queries();
     send_sums();
-    const float history = load_history(rounds.twice, previous);
+    const float history = load_history(rounds.twice);
+    const Task next = task_of(next_index);  // while sums are on their way
     receive_bias(count & 1);
-    finish(rounds.twice, rounds.all, previous, history);
-    if (rounds.twice == 0) return;
+    finish(rounds.twice, rounds.all, history);
 #pragma unroll 1
     for (int first = 0; first < rounds.twice; first += kKept) {
-      const float older = load_history(first, previous);
+      const float older = load_history(first);
 #pragma unroll
       for (int i = 0; i < kKept; ++i) {
         if (first + i < rounds.twice) multiply(acc[i], first + i);
       }
       named_barrier(1 + warpgroup, 128);  // the place where warps meet has been read
-      finish(first, rounds.twice, previous, older);
+      finish(first, rounds.twice, older);
     }
-    release_queries();
+    if (rounds.twice > 0) release_queries();
+    job = next;
   }
 };
 
@@ -591,9 +597,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   } else {
     set_max_registers_up<104>();
     Scorer<kDim, kPeak> scorer{params, memory, shared, rank};
+    scorer.job = scorer.task_of(cluster);
     uint32_t count = 0;
     for (int index = cluster; index < params.units; index += params.clusters) {
-      scorer.score(index, count++);
+      scorer.score(count++, min(index + params.clusters, params.units - 1));
     }
     cluster_barrier();  // nobody leaves while others still write here
   }
