@@ -120,25 +120,7 @@ TEST_P(CudaAttention, PeakUpdateEqualsTheOracle) {
   for (const bool cluster : {true, false}) {
     reset();
     update(batch, cluster, workspace.data());
-    for (int l = 0; l < of.layers; ++l) {
-      const std::vector<float>& before = world.scores[static_cast<size_t>(l)];
-      std::vector<double> want(before.begin(), before.end());
-      for (int j = 0; j < world.num_jobs; ++j) {
-        const int previous = world.shape.jobs[static_cast<size_t>(j)].previous;
-        for (int h = 0; h < of.heads; ++h) {
-          const oracle::Row f =
-              oracle::peak_update(world.window_of(j, l, h), world.keys_of(j, l, h), args.scale, 128,
-                                  world.history_of(j, l, h, previous), previous);
-          std::copy(f.begin(), f.end(),
-                    want.begin() + static_cast<std::ptrdiff_t>(world.history_at(j, h)));
-        }
-      }
-      const std::vector<float> got = world.device_scores[static_cast<size_t>(l)]->download();
-      for (size_t i = 0; i < want.size(); ++i) {
-        ASSERT_NEAR(got[i], want[i], 2e-4 * (want[i] + 1e-6))
-            << "cluster " << cluster << " layer " << l << " place " << i;
-      }
-    }
+    ASSERT_NO_FATAL_FAILURE(world.check_peaks(args.scale, cluster ? "cluster" : "every device"));
   }
 }
 

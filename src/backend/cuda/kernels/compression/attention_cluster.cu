@@ -659,13 +659,9 @@ bool launch_attention_cluster(const AttentionInput& input,
                     if (!launched) return;
                     params.launch = launch;
                     params.units = launch.num_units();
-                    const auto entries = static_cast<uint64_t>(kv.num_blocks) *
-                                         static_cast<uint64_t>(kv.num_kv_heads) *
-                                         static_cast<uint64_t>(kv.block_size);
                     for (int i = 0; i < launch.num_layers; ++i) {
                       params.keys[i] =
-                          make_page_map(context, launch.layers[i].k, entries,
-                                        static_cast<uint32_t>(kv.head_dim), 64, kTileKeys);
+                          make_page_map(context, kv, launch.layers[i].k, 64, kTileKeys);
                     }
                     const bool wide = kv.head_dim == 128;
                     launched = input.peak ? (wide ? run<128, true>(params, context, stream)
