@@ -15,6 +15,18 @@
 
 namespace zipage {
 
+// Something to do when a pool has a thread to spare: see ThreadPool::offer().
+class SpareWork {
+ public:
+  virtual ~SpareWork() = default;
+  // Does a part of it, on a worker of the pool. Must not throw.
+  virtual void run_part() = 0;
+
+ private:
+  friend class ThreadPool;
+  SpareWork* next_ = nullptr;
+};
+
 // Owned and driven by one thread at a time; no call is reentrant.
 class ThreadPool {
  public:
@@ -39,6 +51,11 @@ class ThreadPool {
                     int64_t grain,
                     FunctionRef<void(int64_t begin, int64_t end)> body);
 
+  // Has a worker call work.run_part() once, between two loops: those that begin meanwhile do
+  // without that worker, so that no thread beyond the pool's asks for a core. Any thread may offer.
+  // `work` must not be on offer already, and stays until it was called. Needs num_threads() > 1.
+  void offer(SpareWork& work);
+
  private:
   enum class Until { kAllLeft, kEnteredLeft };
 
@@ -47,6 +64,7 @@ class ThreadPool {
   void open(FunctionRef<void(int thread)> body, Until until);
   void call(int thread);
   void work(int thread);
+  bool run_spare();
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
@@ -54,6 +72,9 @@ class ThreadPool {
   std::atomic<uint64_t> gate_{0};  // generation, open or not, workers that left, that entered
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stopping_{false};
+  std::atomic<int> num_spare_{0};  // on offer; the list below is guarded by mutex_
+  SpareWork* first_spare_ = nullptr;
+  SpareWork* last_spare_ = nullptr;
   const FunctionRef<void(int)>* body_ = nullptr;
   std::exception_ptr error_;
 };

@@ -1,39 +1,29 @@
 #include "backend/cpu/stream.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "base/check.h"
 
 namespace zipage::cpu {
-namespace {
-
-// A compression takes a few hundredths of a core. At the pool's own priority its thread, each time
-// it wakes, would push a thread of the pool off its core in the middle of an op that all wait for.
-constexpr int kNice = 10;
-
-void lower_priority_of_this_thread() {
-  const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
-  ::setpriority(PRIO_PROCESS, thread, ::getpriority(PRIO_PROCESS, thread) + kNice);
-}
-
-}  // namespace
 
 QueuedStream::QueuedStream(const CpuContext& context, Drive drive)
-    : drive_(drive), context_(context), ring_(64) {
+    : drive_(drive),
+      own_(drive == Drive::kPool && context.pool->num_threads() == 1
+               ? std::make_unique<ThreadPool>(2)
+               : nullptr),
+      workers_(own_ != nullptr ? own_.get() : context.pool),
+      context_(context),
+      ring_(64) {
   context_.pool = &pool_;
   context_.scratch = &scratch_;
-  if (drive_ == Drive::kWorker) worker_ = std::thread([this] { work(); });
 }
 
 QueuedStream::~QueuedStream() {
-  {
+  if (drive_ == Drive::kManual) return;
+  run_until([&] {
     std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  if (worker_.joinable()) worker_.join();
+    return num_run_ == num_pushed_;
+  });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !offered_; });
 }
 
 void QueuedStream::push(Task task) { push_entry(Entry{std::move(task), false}); }
@@ -50,8 +40,23 @@ void QueuedStream::push_entry(Entry entry) {
     ring_[(head_ + size_) % ring_.size()] = std::move(entry);
     ++size_;
     ++num_pushed_;
+    offer_if_needed();
   }
-  wake_.notify_one();
+}
+
+// Whenever work is queued that nobody runs, the workers have been asked to.
+void QueuedStream::offer_if_needed() {
+  if (drive_ != Drive::kPool || size_ == 0 || running_ || offered_) return;
+  offered_ = true;
+  workers_->offer(*this);
+}
+
+void QueuedStream::run_part() {
+  run_next();
+  std::lock_guard lock(mutex_);
+  offered_ = false;
+  offer_if_needed();
+  changed_.notify_all();
 }
 
 bool QueuedStream::pop(Entry& entry) {
@@ -80,34 +85,29 @@ void QueuedStream::run(Entry& entry) {
     }
   }
   entry = Entry();  // frees what the task holds before anyone is told that it is done
-  {
-    std::lock_guard lock(mutex_);
-    ++num_run_;
-  }
-  done_.notify_all();
+  std::lock_guard lock(mutex_);
+  ++num_run_;
+  running_ = false;
+  offer_if_needed();
+  changed_.notify_all();
 }
 
 bool QueuedStream::run_next() {
-  ZIPAGE_CHECK(drive_ == Drive::kManual);
   Entry entry;
   {
     std::lock_guard lock(mutex_);
-    if (!pop(entry)) return false;
+    if (running_ || !pop(entry)) return false;
+    running_ = true;
   }
   run(entry);
   return true;
 }
 
-void QueuedStream::work() {
-  lower_priority_of_this_thread();
-  for (;;) {
-    Entry entry;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return size_ > 0 || stopping_; });
-      if (!pop(entry)) return;
-    }
-    run(entry);
+void QueuedStream::run_until(FunctionRef<bool()> reached) {
+  while (!reached()) {
+    if (run_next()) continue;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !running_; });
   }
 }
 
@@ -117,15 +117,18 @@ size_t QueuedStream::num_queued() {
 }
 
 void QueuedStream::synchronize() {
-  if (drive_ == Drive::kManual) {
-    while (run_next()) {
-    }
+  uint64_t target;
+  {
+    std::lock_guard lock(mutex_);
+    target = num_pushed_;
   }
+  run_until([&] {
+    std::lock_guard lock(mutex_);
+    return num_run_ >= target;
+  });
   std::shared_ptr<Failure> failure;
   {
-    std::unique_lock lock(mutex_);
-    const uint64_t target = num_pushed_;
-    done_.wait(lock, [&] { return num_run_ >= target; });
+    std::lock_guard lock(mutex_);
     failure_ = nullptr;
     failure = std::exchange(last_failure_, nullptr);
     if (failure == nullptr || failure->reported.exchange(true)) return;
@@ -140,25 +143,19 @@ void CpuEvent::record(Stream& stream) {
     std::lock_guard lock(state_->mutex);
     number = ++state_->recorded;
     state_->failure = nullptr;
-    state_->manual = queued != nullptr && queued->drive() == Drive::kManual ? queued : nullptr;
+    state_->stream = queued;
     if (queued == nullptr) state_->reached = number;  // its work has run already
   }
-  if (queued == nullptr) {
-    state_->changed.notify_all();
-    return;
-  }
+  if (queued == nullptr) return;
   auto mark = [state = state_, number, queued](CpuContext&) {
     std::shared_ptr<Failure> failure;
     {
       std::lock_guard lock(queued->mutex_);
       failure = std::exchange(queued->failure_, nullptr);
     }
-    {
-      std::lock_guard lock(state->mutex);
-      if (number == state->recorded) state->failure = std::move(failure);
-      state->reached = number;
-    }
-    state->changed.notify_all();
+    std::lock_guard lock(state->mutex);
+    if (number == state->recorded) state->failure = std::move(failure);
+    state->reached = number;
   };
   queued->push_entry({Task(std::move(mark)), true});
 }
@@ -183,17 +180,16 @@ void CpuEvent::wait() {
 }
 
 void CpuEvent::wait_for(State& state, uint64_t record) {
-  std::unique_lock lock(state.mutex);
-  while (state.reached < record) {
-    if (state.manual == nullptr) {
-      state.changed.wait(lock);
-      continue;
-    }
-    QueuedStream* manual = state.manual;
-    lock.unlock();
-    ZIPAGE_CHECK(manual->run_next());
-    lock.lock();
+  QueuedStream* stream;
+  {
+    std::lock_guard lock(state.mutex);
+    if (state.reached >= record) return;
+    stream = state.stream;
   }
+  stream->run_until([&] {
+    std::lock_guard lock(state.mutex);
+    return state.reached >= record;
+  });
 }
 
 void CpuEvent::block(Stream& stream) {
