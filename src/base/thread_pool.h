@@ -19,8 +19,8 @@ namespace zipage {
 class SpareWork {
  public:
   virtual ~SpareWork() = default;
-  // Does a part of it, on a worker of the pool. Must not throw.
-  virtual void run_part() = 0;
+  // Does a part of it, on a worker of the pool. True: there is more, and it stays on offer.
+  virtual bool run_part() noexcept = 0;
 
  private:
   friend class ThreadPool;
@@ -51,9 +51,10 @@ class ThreadPool {
                     int64_t grain,
                     FunctionRef<void(int64_t begin, int64_t end)> body);
 
-  // Has a worker call work.run_part() once, between two loops: those that begin meanwhile do
-  // without that worker, so that no thread beyond the pool's asks for a core. Any thread may offer.
-  // `work` must not be on offer already, and stays until it was called. Needs num_threads() > 1.
+  // Has workers call work.run_part(), one at a time, between two loops, until it returns false: the
+  // work is no longer on offer then. for_each() and parallel_for() do meanwhile without that
+  // worker, so that no thread beyond the pool's asks for a core. Any thread may offer; `work` must
+  // not be on offer already. Needs num_threads() > 1. The pool's end drops what is on offer.
   void offer(SpareWork& work);
 
  private:
@@ -64,7 +65,8 @@ class ThreadPool {
   void open(FunctionRef<void(int thread)> body, Until until);
   void call(int thread);
   void work(int thread);
-  bool run_spare();
+  void append_spare(SpareWork& work);  // needs mutex_
+  bool run_spare();                    // whether there was any
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
@@ -72,8 +74,8 @@ class ThreadPool {
   std::atomic<uint64_t> gate_{0};  // generation, open or not, workers that left, that entered
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stopping_{false};
-  std::atomic<int> num_spare_{0};  // on offer; the list below is guarded by mutex_
-  SpareWork* first_spare_ = nullptr;
+  std::atomic<int> num_spare_{0};  // on offer and not claimed; the list below holds these at least
+  SpareWork* first_spare_ = nullptr;  // guarded by mutex_
   SpareWork* last_spare_ = nullptr;
   const FunctionRef<void(int)>* body_ = nullptr;
   std::exception_ptr error_;

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -122,13 +123,12 @@ TEST_P(Streams, BlockOrdersTwoWorkers) {
   event->block(*backend_.create_stream(false));  // the main stream waits at once
 }
 
-// Whoever waits for a stream runs its tasks: with one worker, which is at the second stream's wait,
-// nobody else would.
+// Whoever waits for a stream runs its tasks: a pool's only worker may be at the wait itself.
 TEST_P(Streams, AWorkerThatWaitsForAnotherStreamHelpsIt) {
   for (int round = 0; round < 200; ++round) {
-    const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
-    const auto half = backend_.create_event(), whole = backend_.create_event();
     std::vector<int> order;
+    const auto half = backend_.create_event(), whole = backend_.create_event();
+    const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
     for (int i = 0; i < 4; ++i) {
       dynamic_cast<cpu::QueuedStream&>(*first).push(
           Task([&order, i](CpuContext&) { order.push_back(i); }));
@@ -145,12 +145,46 @@ TEST_P(Streams, AWorkerThatWaitsForAnotherStreamHelpsIt) {
   }
 }
 
+// Each stream waits for the other in turn. A waiter that ran more of a stream than it waits for
+// might come upon a wait for the task it is in the middle of.
+TEST_P(Streams, TwoStreamsWaitForEachOther) {
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> order;
+    std::vector<std::unique_ptr<Event>> events;
+    const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
+    for (int i = 0; i < 6; ++i) {
+      Stream& here = i % 2 == 0 ? *first : *second;
+      Stream& there = i % 2 == 0 ? *second : *first;
+      dynamic_cast<cpu::QueuedStream&>(here).push(
+          Task([&order, i](CpuContext&) { order.push_back(i); }));
+      events.push_back(backend_.create_event());
+      events.back()->record(here);
+      events.back()->block(there);
+    }
+    if (round % 2 == 0) events[static_cast<size_t>(round / 2 % 6)]->wait();
+    backend_.synchronize(*first);
+    backend_.synchronize(*second);
+    ASSERT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+  }
+}
+
+TEST_P(Streams, AnEventRecordedAgainElsewhereStaysReached) {
+  const auto stream = backend_.create_manual_stream();
+  const auto event = backend_.create_event();
+  event->record(*stream);
+  event->record(*backend_.create_stream(false));
+  EXPECT_TRUE(event->query());
+  EXPECT_TRUE(stream->run_next());
+  EXPECT_TRUE(event->query());
+  event->wait();
+}
+
 // A stream's tasks run between the loops of the pool's owner, one at a time and in order.
 TEST_P(Streams, TasksRunBesideTheLoopsOfThePool) {
+  int64_t count = 0;  // not atomic, by intention
   const auto stream = backend_.create_stream(true), main = backend_.create_stream(false);
   auto& queued = dynamic_cast<cpu::QueuedStream&>(*stream);
   CpuContext& context = *dynamic_cast<cpu::CpuStream&>(*main).immediate();
-  int64_t count = 0;  // not atomic, by intention
   const auto event = backend_.create_event();
   for (int round = 1; round <= 300; ++round) {
     for (int i = 0; i < 5; ++i) queued.push(Task([&](CpuContext&) { ++count; }));

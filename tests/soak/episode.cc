@@ -92,7 +92,7 @@ class Episode {
     o.load_format = "dummy";
     o.device = "cpu";
     o.dtype = "float32";
-    o.num_threads = dice_.one_in(4) ? 2 : 1;
+    o.num_threads = dice_.pick(1, 3);
     if (dice_.one_in(3)) o.kv_cache_dtype = dice_.of({"bfloat16", "float16"});
     o.block_size = dice_.of({4, 8, 16, 16, 32});
     const int max_blocks = dice_.pick(3, 6);

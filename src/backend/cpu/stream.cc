@@ -1,5 +1,7 @@
 #include "backend/cpu/stream.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace zipage::cpu {
@@ -18,30 +20,25 @@ QueuedStream::QueuedStream(const CpuContext& context, Drive drive)
 
 QueuedStream::~QueuedStream() {
   if (drive_ == Drive::kManual) return;
-  run_until([&] {
-    std::lock_guard lock(mutex_);
-    return num_run_ == num_pushed_;
-  });
+  run_until(num_pushed_);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !offered_; });
 }
 
 void QueuedStream::push(Task task) { push_entry(Entry{std::move(task), false}); }
 
-void QueuedStream::push_entry(Entry entry) {
-  {
-    std::lock_guard lock(mutex_);
-    if (size_ == ring_.size()) {
-      std::vector<Entry> larger(ring_.size() * 2);
-      for (size_t i = 0; i < size_; ++i) larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
-      ring_ = std::move(larger);
-      head_ = 0;
-    }
-    ring_[(head_ + size_) % ring_.size()] = std::move(entry);
-    ++size_;
-    ++num_pushed_;
-    offer_if_needed();
+uint64_t QueuedStream::push_entry(Entry entry) {
+  std::lock_guard lock(mutex_);
+  if (size_ == ring_.size()) {
+    std::vector<Entry> larger(ring_.size() * 2);
+    for (size_t i = 0; i < size_; ++i) larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
+    ring_ = std::move(larger);
+    head_ = 0;
   }
+  ring_[(head_ + size_) % ring_.size()] = std::move(entry);
+  ++size_;
+  offer_if_needed();
+  return ++num_pushed_;
 }
 
 // Whenever work is queued that nobody runs, the workers have been asked to.
@@ -51,12 +48,12 @@ void QueuedStream::offer_if_needed() {
   workers_->offer(*this);
 }
 
-void QueuedStream::run_part() {
+bool QueuedStream::run_part() noexcept {
   run_next();
   std::lock_guard lock(mutex_);
-  offered_ = false;
-  offer_if_needed();
+  offered_ = size_ > 0 && !running_;  // whoever runs one now offers the rest
   changed_.notify_all();
+  return offered_;
 }
 
 bool QueuedStream::pop(Entry& entry) {
@@ -67,7 +64,7 @@ bool QueuedStream::pop(Entry& entry) {
   return true;
 }
 
-void QueuedStream::run(Entry& entry) {
+void QueuedStream::run(Entry& entry) noexcept {
   bool skip;
   {
     std::lock_guard lock(mutex_);
@@ -103,11 +100,18 @@ bool QueuedStream::run_next() {
   return true;
 }
 
-void QueuedStream::run_until(FunctionRef<bool()> reached) {
-  while (!reached()) {
-    if (run_next()) continue;
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !running_; });
+void QueuedStream::run_until(uint64_t target) {
+  std::unique_lock lock(mutex_);
+  while (num_run_ < target) {
+    Entry entry;
+    if (running_ || !pop(entry)) {
+      changed_.wait(lock);
+      continue;
+    }
+    running_ = true;
+    lock.unlock();
+    run(entry);
+    lock.lock();
   }
 }
 
@@ -122,10 +126,7 @@ void QueuedStream::synchronize() {
     std::lock_guard lock(mutex_);
     target = num_pushed_;
   }
-  run_until([&] {
-    std::lock_guard lock(mutex_);
-    return num_run_ >= target;
-  });
+  run_until(target);
   std::shared_ptr<Failure> failure;
   {
     std::lock_guard lock(mutex_);
@@ -143,7 +144,6 @@ void CpuEvent::record(Stream& stream) {
     std::lock_guard lock(state_->mutex);
     number = ++state_->recorded;
     state_->failure = nullptr;
-    state_->stream = queued;
     if (queued == nullptr) state_->reached = number;  // its work has run already
   }
   if (queued == nullptr) return;
@@ -155,9 +155,11 @@ void CpuEvent::record(Stream& stream) {
     }
     std::lock_guard lock(state->mutex);
     if (number == state->recorded) state->failure = std::move(failure);
-    state->reached = number;
+    state->reached = std::max(state->reached, number);
   };
-  queued->push_entry({Task(std::move(mark)), true});
+  const uint64_t count = queued->push_entry({Task(std::move(mark)), true});
+  std::lock_guard lock(state_->mutex);
+  state_->place = {queued, count};
 }
 
 bool CpuEvent::query() {
@@ -169,41 +171,29 @@ bool CpuEvent::query() {
   return true;
 }
 
+CpuEvent::Place CpuEvent::place() {
+  std::lock_guard lock(state_->mutex);
+  if (state_->reached == state_->recorded) return {};
+  return state_->place;
+}
+
 void CpuEvent::wait() {
-  uint64_t record;
-  {
-    std::lock_guard lock(state_->mutex);
-    record = state_->recorded;
-  }
-  wait_for(*state_, record);
+  place().wait();
   rethrow();
 }
 
-void CpuEvent::wait_for(State& state, uint64_t record) {
-  QueuedStream* stream;
-  {
-    std::lock_guard lock(state.mutex);
-    if (state.reached >= record) return;
-    stream = state.stream;
+void CpuEvent::block(Stream& stream) {
+  const Place before = place();
+  if (auto* queued = dynamic_cast<QueuedStream*>(&stream); queued != nullptr) {
+    if (before.stream != nullptr)
+      queued->push_entry({Task([before](CpuContext&) { before.wait(); }), true});
+  } else {
+    before.wait();
   }
-  stream->run_until([&] {
-    std::lock_guard lock(state.mutex);
-    return state.reached >= record;
-  });
 }
 
-void CpuEvent::block(Stream& stream) {
-  uint64_t record;
-  {
-    std::lock_guard lock(state_->mutex);
-    record = state_->recorded;
-  }
-  if (auto* queued = dynamic_cast<QueuedStream*>(&stream); queued != nullptr) {
-    queued->push_entry(
-        {Task([state = state_, record](CpuContext&) { wait_for(*state, record); }), true});
-  } else {
-    wait_for(*state_, record);
-  }
+void CpuEvent::Place::wait() const {
+  if (stream != nullptr) stream->run_until(count);
 }
 
 void CpuEvent::rethrow() {

@@ -1,6 +1,7 @@
 // Streams and events of the CPU backend. The main stream runs an op where it is called; a queued
 // stream keeps copies of the calls and runs them in order, on a worker of the pool between two of
-// its loops or, in tests, when the test says so.
+// its loops (a pool of one thread has none: on one of the stream's own) or, in tests, when the test
+// says so.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,6 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/context.h"
-#include "base/function_ref.h"
 #include "base/thread_pool.h"
 
 namespace zipage::cpu {
@@ -105,9 +105,9 @@ enum class Drive {
   kManual,  // the owner calls run_next(), or waits for it
 };
 
-// Its tasks run one after the other, each on one thread. A thread of its own would ask for a core
-// more than the pool has been given: on a busy machine, one of the pool's threads would be held up
-// in the middle of an op that all wait for.
+// Its tasks run one after the other, each on one thread. Beside a pool of several threads, one more
+// would ask for a core more than the pool has been given: on a busy machine, a thread of the pool
+// would be held up in the middle of an op that all wait for. Must not outlive its backend.
 class QueuedStream final : public CpuStream, private SpareWork {
  public:
   QueuedStream(const CpuContext& context, Drive drive);
@@ -128,13 +128,15 @@ class QueuedStream final : public CpuStream, private SpareWork {
     bool always = false;  // of an event: also runs after a failure
   };
 
-  void push_entry(Entry entry);
+  // Returns how many were pushed until now: run_until() of that has run it.
+  uint64_t push_entry(Entry entry);
   bool pop(Entry& entry);  // needs mutex_
   void offer_if_needed();  // needs mutex_
-  void run(Entry& entry);
-  void run_part() override;
-  // Returns once `reached` holds, which some task sees to; runs tasks meanwhile.
-  void run_until(FunctionRef<bool()> reached);
+  void run(Entry& entry) noexcept;
+  bool run_part() noexcept override;
+  // Returns once the first `target` tasks have run; runs them where nobody does, and none beyond:
+  // one of those might wait for what the caller is at.
+  void run_until(uint64_t target);
 
   const Drive drive_;
   std::unique_ptr<ThreadPool> own_;  // one worker, where the backend's pool has none
@@ -167,14 +169,20 @@ class CpuEvent final : public Event {
   void block(Stream& stream) override;
 
  private:
+  // What has to run before the event is reached; no stream: nothing.
+  struct Place {
+    QueuedStream* stream = nullptr;
+    uint64_t count = 0;  // the stream's tasks up to the mark
+    void wait() const;
+  };
   struct State {
     std::mutex mutex;
     uint64_t recorded = 0;  // calls of record()
     uint64_t reached = 0;   // the newest of them that has been reached
     std::shared_ptr<Failure> failure;
-    QueuedStream* stream = nullptr;  // of the last record; null: the main stream
+    Place place;  // of the last record
   };
-  static void wait_for(State& state, uint64_t record);
+  Place place();
   void rethrow();
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
