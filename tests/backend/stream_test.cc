@@ -27,6 +27,8 @@ class Streams : public testing::TestWithParam<int> {
   cpu::CpuBackend backend_{options()};
 };
 
+cpu::QueuedStream& as_queued(Stream& stream) { return dynamic_cast<cpu::QueuedStream&>(stream); }
+
 Task fails(const char* what) {
   return Task([what](CpuContext&) { throw std::runtime_error(what); });
 }
@@ -56,7 +58,7 @@ TEST_P(Streams, MainStreamRunsAtOnce) {
 
 TEST_P(Streams, WorkerRunsInOrder) {
   const auto stream = backend_.create_stream(true);
-  auto& queued = dynamic_cast<cpu::QueuedStream&>(*stream);
+  auto& queued = as_queued(*stream);
   std::vector<int> order;
   for (int i = 0; i < 500; ++i) queued.push(Task([&order, i](CpuContext&) { order.push_back(i); }));
   backend_.synchronize(*stream);
@@ -111,13 +113,13 @@ TEST_P(Streams, BlockOrdersTwoWorkers) {
   const auto event = backend_.create_event();
   std::atomic<bool> done{false};
   bool seen = false;
-  dynamic_cast<cpu::QueuedStream&>(*first).push(Task([&](CpuContext&) {
+  as_queued(*first).push(Task([&](CpuContext&) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     done = true;
   }));
   event->record(*first);
   event->block(*second);
-  dynamic_cast<cpu::QueuedStream&>(*second).push(Task([&](CpuContext&) { seen = done; }));
+  as_queued(*second).push(Task([&](CpuContext&) { seen = done; }));
   backend_.synchronize(*second);
   EXPECT_TRUE(seen);
   event->block(*backend_.create_stream(false));  // the main stream waits at once
@@ -130,16 +132,14 @@ TEST_P(Streams, AWorkerThatWaitsForAnotherStreamHelpsIt) {
     const auto half = backend_.create_event(), whole = backend_.create_event();
     const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
     for (int i = 0; i < 4; ++i) {
-      dynamic_cast<cpu::QueuedStream&>(*first).push(
-          Task([&order, i](CpuContext&) { order.push_back(i); }));
+      as_queued(*first).push(Task([&order, i](CpuContext&) { order.push_back(i); }));
       if (i == 1) half->record(*first);
     }
     whole->record(*first);
     whole->block(*second);
-    dynamic_cast<cpu::QueuedStream&>(*second).push(
-        Task([&order](CpuContext&) { order.push_back(4); }));
+    as_queued(*second).push(Task([&order](CpuContext&) { order.push_back(4); }));
     half->wait();  // the caller runs a part of the first stream, and leaves
-    while (dynamic_cast<cpu::QueuedStream&>(*second).num_queued() > 0) std::this_thread::yield();
+    while (as_queued(*second).num_queued() > 0) std::this_thread::yield();
     backend_.synchronize(*second);
     ASSERT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
   }
@@ -155,8 +155,7 @@ TEST_P(Streams, TwoStreamsWaitForEachOther) {
     for (int i = 0; i < 6; ++i) {
       Stream& here = i % 2 == 0 ? *first : *second;
       Stream& there = i % 2 == 0 ? *second : *first;
-      dynamic_cast<cpu::QueuedStream&>(here).push(
-          Task([&order, i](CpuContext&) { order.push_back(i); }));
+      as_queued(here).push(Task([&order, i](CpuContext&) { order.push_back(i); }));
       events.push_back(backend_.create_event());
       events.back()->record(here);
       events.back()->block(there);
@@ -183,7 +182,7 @@ TEST_P(Streams, AnEventRecordedAgainElsewhereStaysReached) {
 TEST_P(Streams, TasksRunBesideTheLoopsOfThePool) {
   int64_t count = 0;  // not atomic, by intention
   const auto stream = backend_.create_stream(true), main = backend_.create_stream(false);
-  auto& queued = dynamic_cast<cpu::QueuedStream&>(*stream);
+  auto& queued = as_queued(*stream);
   CpuContext& context = *dynamic_cast<cpu::CpuStream&>(*main).immediate();
   const auto event = backend_.create_event();
   for (int round = 1; round <= 300; ++round) {
@@ -228,7 +227,7 @@ TEST_P(Streams, FailureGoesToTheEventAfterIt) {
 
 TEST_P(Streams, SynchronizeReportsAFailureOnce) {
   const auto stream = backend_.create_stream(true);
-  dynamic_cast<cpu::QueuedStream&>(*stream).push(fails("lost?"));
+  as_queued(*stream).push(fails("lost?"));
   EXPECT_EQ(message_of([&] { backend_.synchronize(*stream); }), "lost?");
   EXPECT_EQ(message_of([&] { backend_.synchronize(*stream); }), "no error");
 }
@@ -246,7 +245,7 @@ TEST_P(Streams, WorkerFinishesItsQueueAtTheEnd) {
   {
     const auto stream = backend_.create_stream(true);
     for (int i = 0; i < 100; ++i) {
-      dynamic_cast<cpu::QueuedStream&>(*stream).push(Task([&](CpuContext&) { ++runs; }));
+      as_queued(*stream).push(Task([&](CpuContext&) { ++runs; }));
     }
   }
   EXPECT_EQ(runs, 100);

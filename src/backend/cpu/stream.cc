@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace zipage::cpu {
 
 QueuedStream::QueuedStream(const CpuContext& context, Drive drive)
@@ -49,8 +47,8 @@ void QueuedStream::offer_if_needed() {
 }
 
 bool QueuedStream::run_part() noexcept {
-  run_next();
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  run_next(lock);
   offered_ = size_ > 0 && !running_;  // whoever runs one now offers the rest
   changed_.notify_all();
   return offered_;
@@ -89,29 +87,25 @@ void QueuedStream::run(Entry& entry) noexcept {
   changed_.notify_all();
 }
 
-bool QueuedStream::run_next() {
+bool QueuedStream::run_next(std::unique_lock<std::mutex>& lock) {
   Entry entry;
-  {
-    std::lock_guard lock(mutex_);
-    if (running_ || !pop(entry)) return false;
-    running_ = true;
-  }
+  if (running_ || !pop(entry)) return false;
+  running_ = true;
+  lock.unlock();
   run(entry);
+  lock.lock();
   return true;
+}
+
+bool QueuedStream::run_next() {
+  std::unique_lock lock(mutex_);
+  return run_next(lock);
 }
 
 void QueuedStream::run_until(uint64_t target) {
   std::unique_lock lock(mutex_);
   while (num_run_ < target) {
-    Entry entry;
-    if (running_ || !pop(entry)) {
-      changed_.wait(lock);
-      continue;
-    }
-    running_ = true;
-    lock.unlock();
-    run(entry);
-    lock.lock();
+    if (!run_next(lock)) changed_.wait(lock);
   }
 }
 

@@ -130,8 +130,9 @@ class QueuedStream final : public CpuStream, private SpareWork {
 
   // Returns how many were pushed until now: run_until() of that has run it.
   uint64_t push_entry(Entry entry);
-  bool pop(Entry& entry);  // needs mutex_
-  void offer_if_needed();  // needs mutex_
+  bool pop(Entry& entry);                             // needs mutex_
+  void offer_if_needed();                             // needs mutex_
+  bool run_next(std::unique_lock<std::mutex>& lock);  // of mutex_, given up while the task runs
   void run(Entry& entry) noexcept;
   bool run_part() noexcept override;
   // Returns once the first `target` tasks have run; runs them where nobody does, and none beyond:
