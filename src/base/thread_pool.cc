@@ -114,20 +114,59 @@ void ThreadPool::call(int thread) {
   }
 }
 
+void ThreadPool::offer(SpareWork& work) {
+  ZIPAGE_CHECK(!workers_.empty());
+  {
+    std::lock_guard lock(mutex_);
+    append_spare(work);
+  }
+  wake_.notify_one();
+}
+
+void ThreadPool::append_spare(SpareWork& work) {
+  work.next_ = nullptr;
+  (last_spare_ != nullptr ? last_spare_->next_ : first_spare_) = &work;
+  last_spare_ = &work;
+  num_spare_.fetch_add(1);
+}
+
+bool ThreadPool::run_spare() {
+  // Claimed before the lock is taken, so that of many workers that see it one takes the lock.
+  int count = num_spare_.load(std::memory_order_relaxed);
+  do {
+    if (count == 0) return false;
+  } while (!num_spare_.compare_exchange_weak(count, count - 1));
+  SpareWork* work;
+  {
+    std::lock_guard lock(mutex_);
+    work = std::exchange(first_spare_, first_spare_->next_);
+    if (first_spare_ == nullptr) last_spare_ = nullptr;
+  }
+  if (work->run_part()) {
+    std::lock_guard lock(mutex_);
+    append_spare(*work);  // this worker looks again before it sleeps: no other needs waking
+  }
+  return true;
+}
+
 void ThreadPool::work(int thread) {
   uint64_t seen = 0;
-  for (;;) {
+  for (int spins = 0;;) {
+    // Also when a loop has begun: one may follow the other without a gap.
+    if (run_spare()) spins = 0;
     uint64_t gate = gate_.load(std::memory_order_acquire);
-    for (int spins = 0; generation(gate) == seen; gate = gate_.load(std::memory_order_acquire)) {
+    if (generation(gate) == seen) {
       if (++spins < kSpins) {
         pause_cpu();
         continue;
       }
       std::unique_lock lock(mutex_);
       sleeping_.fetch_add(1);
-      wake_.wait(lock, [&] { return generation(gate_.load()) != seen; });
+      wake_.wait(lock, [&] { return generation(gate_.load()) != seen || num_spare_.load() > 0; });
       sleeping_.fetch_sub(1);
+      continue;
     }
+    spins = 0;
     if (stopping_.load()) return;
     seen = generation(gate);
     bool entered = false;

@@ -15,6 +15,18 @@
 
 namespace zipage {
 
+// Something to do when a pool has a thread to spare: see ThreadPool::offer().
+class SpareWork {
+ public:
+  virtual ~SpareWork() = default;
+  // Does a part of it, on a worker of the pool. True: there is more, and it stays on offer.
+  virtual bool run_part() noexcept = 0;
+
+ private:
+  friend class ThreadPool;
+  SpareWork* next_ = nullptr;
+};
+
 // Owned and driven by one thread at a time; no call is reentrant.
 class ThreadPool {
  public:
@@ -39,6 +51,12 @@ class ThreadPool {
                     int64_t grain,
                     FunctionRef<void(int64_t begin, int64_t end)> body);
 
+  // Has workers call work.run_part(), one at a time, between two loops, until it returns false: the
+  // work is no longer on offer then. for_each() and parallel_for() do meanwhile without that
+  // worker, so that no thread beyond the pool's asks for a core. Any thread may offer; `work` must
+  // not be on offer already. Needs num_threads() > 1. The pool's end drops what is on offer.
+  void offer(SpareWork& work);
+
  private:
   enum class Until { kAllLeft, kEnteredLeft };
 
@@ -47,6 +65,8 @@ class ThreadPool {
   void open(FunctionRef<void(int thread)> body, Until until);
   void call(int thread);
   void work(int thread);
+  void append_spare(SpareWork& work);  // needs mutex_
+  bool run_spare();                    // whether there was any
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
@@ -54,6 +74,9 @@ class ThreadPool {
   std::atomic<uint64_t> gate_{0};  // generation, open or not, workers that left, that entered
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stopping_{false};
+  std::atomic<int> num_spare_{0};  // on offer and not claimed; the list below holds these at least
+  SpareWork* first_spare_ = nullptr;  // guarded by mutex_
+  SpareWork* last_spare_ = nullptr;
   const FunctionRef<void(int)>* body_ = nullptr;
   std::exception_ptr error_;
 };

@@ -58,6 +58,7 @@ void SchedulerImpl::advance(Sequence& s, const PlannedRow& row, const RowResult&
 
 bool SchedulerImpl::launch_compression(Sequence& s) {
   ZIPAGE_CHECK(s.slot.valid());
+  if (s.tracks_peak()) ZIPAGE_CHECK_EQ(s.last_update, s.computed);
   const int32_t num_targets = s.rules.max_blocks - 1;
   const bool may_share = options_.enable_prefix_caching && s.history == 0;
   const CompactionPlan plan =

@@ -32,14 +32,16 @@ SequenceRules::SequenceRules(const SchedulerOptions& options, const SequenceSpec
   needs_slot = can_be_compressed || options.scheduling == Scheduling::kConstrained;
   if (!can_be_compressed) return;
 
-  // L0 = max(0, N_max*b - 4H), rounded up to a multiple of w (3.2).
-  const int64_t start =
-      std::max<int64_t>(0, capacity - 4 * static_cast<int64_t>(compression.attention_half_life));
+  // L0 = max(0, N_max*b - 4H), rounded up to a multiple of w (3.2), but a window before the first
+  // compression at the latest: that one reads F, also when H is below w/4.
+  const int64_t tracked =
+      std::max<int64_t>(window, 4 * static_cast<int64_t>(compression.attention_half_life));
+  const int64_t start = std::max<int64_t>(0, capacity - tracked);
   peak_start = static_cast<int32_t>(ceil_div(start, window)) * window;
   const bool peak = spec.kv_policy == KvPolicy::kPeak;
   updates_peak = peak;
   // Every query of the window before the first update or compression must reach the slot.
-  slotless_limit = peak ? std::min(peak_start, capacity - window) : capacity - window;
+  slotless_limit = peak ? peak_start : capacity - window;
   const bool reads_prompt_queries =
       peak ? prompt_length > peak_start : first_trigger - prompt_length < window;
   if (reads_prompt_queries) uncached_prompt = std::min(window, prompt_length);
@@ -67,9 +69,7 @@ int32_t Sequence::step_end() const {
   if (!rules.capped()) return end;
   if (computed < rules.prompt_length) return std::min(end, rules.prompt_length);
   // A replay sees its updates one at a time, each with the window it had.
-  const bool tracks = rules.updates_peak &&
-                      (history > 0 || rules.prompt_length <= rules.max_blocks * rules.block_size);
-  if (tracks) {
+  if (tracks_peak()) {
     const int32_t from = std::max(computed, rules.peak_start);
     end = std::min(end, (from / rules.window + 1) * rules.window);
   }
@@ -79,9 +79,7 @@ int32_t Sequence::step_end() const {
 int32_t Sequence::kv_target() const { return std::min(num_tokens, next_trigger()) - evicted(); }
 
 bool Sequence::updates_peak_at(int32_t end) const {
-  if (!rules.updates_peak || end <= rules.peak_start || end < rules.prompt_length) return false;
-  // A prompt beyond the slot's entries has no F before its first compression.
-  if (history == 0 && rules.prompt_length > rules.max_blocks * rules.block_size) return false;
+  if (!tracks_peak() || end <= rules.peak_start || end < rules.prompt_length) return false;
   return end == rules.prompt_length || end % rules.window == 0;
 }
 

@@ -79,6 +79,12 @@ struct Sequence {
   int32_t step_end() const;
   // Entries stored when everything known is computed, or at the trigger before.
   int32_t kv_target() const;
+  // Whether F is kept up to date from L0 on. A prompt beyond the slot's entries has no F before its
+  // first compression.
+  bool tracks_peak() const {
+    return rules.updates_peak &&
+           (history > 0 || rules.prompt_length <= rules.max_blocks * rules.block_size);
+  }
   // Whether F is updated by a step that ends at `end` tokens.
   bool updates_peak_at(int32_t end) const;
   bool will_be_compressed() const { return rules.max_tokens - 1 >= rules.first_trigger; }

@@ -68,13 +68,14 @@ BpeModel::BpeModel(const BpeConfig& config,
     symbol_merges_.insert(merge.left, merge.right, {merge.rank, merge.result});
   }
   if (config.byte_level) return;
-  character_ids_.resize(kNumCharacterIds);
-  std::string character;
-  for (char32_t c = 0; c < kNumCharacterIds; ++c) {
-    character.clear();
-    append_utf8(c, character);
-    character_ids_[c] = words_.find(character);
-  }
+  character_ids_.assign(kNumCharacterIds, -1);
+  words_.for_each([&](std::string_view word, int32_t id) {
+    if (word.empty() || word.size() != utf8_length(word[0])) return;
+    const Utf8Step character = read_utf8(word, 0);
+    if (character.valid && character.code_point < kNumCharacterIds) {
+      character_ids_[character.code_point] = id;
+    }
+  });
 }
 
 int32_t BpeModel::find_whole(std::string_view word) const {

@@ -24,7 +24,11 @@ void CodePointSet::add(char32_t first, char32_t last) {
 }
 
 void CodePointSet::add(const CodePointSet& other) {
-  for (const Range& range : other.ranges_) add(range.first, range.last);
+  std::vector<Range> all(ranges_.size() + other.ranges_.size());
+  std::merge(ranges_.begin(), ranges_.end(), other.ranges_.begin(), other.ranges_.end(),
+             all.begin(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  ranges_.clear();
+  for (const Range& range : all) add(range.first, range.last);  // each at the end
 }
 
 CodePointSet CodePointSet::complement() const {
@@ -43,16 +47,30 @@ CodePointSet white_space_set() {
           {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
 }
 
-GeneralCategories::GeneralCategories() {
-  int last = -1;
-  for (char32_t c = 0; c <= kMaxCodePoint; ++c) {
-    const int category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-    if (category != last) runs_.push_back({c, static_cast<uint8_t>(category)});
-    last = category;
-  }
+namespace {
+
+struct CategoryRun {  // up to where the next one starts
+  char32_t first;
+  utf8proc_propval_t category;
+};
+
+// All code points'. Made once a process: they are the same for every pattern, and asking for each
+// takes longer than all else that a small tokenizer needs.
+const std::vector<CategoryRun>& category_runs() {
+  static const std::vector<CategoryRun> kRuns = [] {
+    std::vector<CategoryRun> runs;
+    for (char32_t c = 0; c <= kMaxCodePoint; ++c) {
+      const auto category = utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->category;
+      if (runs.empty() || category != runs.back().category) runs.push_back({c, category});
+    }
+    return runs;
+  }();
+  return kRuns;
 }
 
-std::optional<CodePointSet> GeneralCategories::find(std::string_view name) const {
+}  // namespace
+
+std::optional<CodePointSet> find_general_category(std::string_view name) {
   // In the order of utf8proc_category_t.
   static constexpr std::array<std::string_view, 30> kNames = {
       "Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",
@@ -61,10 +79,11 @@ std::optional<CodePointSet> GeneralCategories::find(std::string_view name) const
                                    [&](auto known) { return known.starts_with(name); })) {
     return std::nullopt;
   }
+  const std::vector<CategoryRun>& runs = category_runs();
   CodePointSet out;
-  for (size_t i = 0; i < runs_.size(); ++i) {
-    if (!kNames[runs_[i].category].starts_with(name)) continue;
-    out.add(runs_[i].first, i + 1 < runs_.size() ? runs_[i + 1].first - 1 : kMaxCodePoint);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!kNames[static_cast<size_t>(runs[i].category)].starts_with(name)) continue;
+    out.add(runs[i].first, i + 1 < runs.size() ? runs[i + 1].first - 1 : kMaxCodePoint);
   }
   return out;
 }

@@ -1,7 +1,6 @@
 // Sets of code points, as patterns name them.
 #pragma once
 
-#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -34,19 +33,8 @@ class CodePointSet {
 // Unicode's White_Space.
 CodePointSet white_space_set();
 
-// Every code point's general category; making one takes some milliseconds.
-class GeneralCategories {
- public:
-  GeneralCategories();
-  // "Lu", or all that begin with "L"; none if there is no such category.
-  std::optional<CodePointSet> find(std::string_view name) const;
-
- private:
-  struct Run {  // up to where the next run starts
-    char32_t first;
-    uint8_t category;
-  };
-  std::vector<Run> runs_;
-};
+// The code points of a general category: "Lu", or all that begin with "L". None if there is no such
+// category. The first call of a process takes some milliseconds.
+std::optional<CodePointSet> find_general_category(std::string_view name);
 
 }  // namespace zipage

@@ -183,8 +183,7 @@ class Parser {
     return set;
   }
   CodePointSet property(std::string_view name) {
-    if (!categories_) categories_.emplace();
-    auto set = categories_->find(name);
+    auto set = find_general_category(name);
     if (!set) throw Unsupported();
     return *std::move(set);
   }
@@ -231,7 +230,6 @@ class Parser {
   size_t at_ = 0;
   int depth_ = 0;
   bool any_case_ = false;
-  std::optional<GeneralCategories> categories_;
 };
 
 }  // namespace

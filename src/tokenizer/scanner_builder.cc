@@ -37,6 +37,10 @@ class ScannerBuilder {
     size_t next = 0;
     size_t other = 0;  // kEither: where to go if `next` leads to no match
   };
+  struct Run {  // of characters of a kind, up to where the next one starts
+    char32_t first;
+    uint8_t kind;
+  };
   using Threads = std::vector<size_t>;  // where in the program, the preferred one first
 
   // Adds the steps of `node` in front of those at `next`: where they begin.
@@ -121,36 +125,48 @@ class ScannerBuilder {
   void find_kinds() {
     fits_ = sets_.size() <= kMaxSets;
     if (!fits_) return;
-    std::map<char32_t, uint64_t> changes;  // which sets begin or end at a code point
-    changes[0];
-    changes[kMaxCodePoint + 1];
+    std::vector<std::pair<char32_t, uint64_t>> changes = {{0, 0}};  // where sets begin and end
     for (size_t set = 0; set < sets_.size(); ++set) {
       for (const CodePointSet::Range& range : sets_[set].ranges()) {
-        changes[range.first] ^= uint64_t{1} << set;
-        changes[range.last + 1] ^= uint64_t{1} << set;
+        changes.emplace_back(range.first, uint64_t{1} << set);
+        changes.emplace_back(range.last + 1, uint64_t{1} << set);
       }
     }
+    std::sort(changes.begin(), changes.end());
     std::map<uint64_t, uint8_t> kinds;
-    std::vector<uint8_t> kind_of(kMaxCodePoint + 1);
     uint64_t members = 0;
-    for (auto run = changes.begin(); std::next(run) != changes.end() && fits_; ++run) {
-      members ^= run->second;
+    for (auto change = changes.begin(); change != changes.end() && fits_;) {
+      const char32_t first = change->first;
+      if (first > kMaxCodePoint) break;
+      for (; change != changes.end() && change->first == first; ++change) members ^= change->second;
       const auto [kind, is_new] = kinds.emplace(members, static_cast<uint8_t>(kinds.size()));
       if (is_new) sets_of_kind_.push_back(members);
       fits_ = kinds.size() < 255;
-      std::fill(kind_of.begin() + run->first, kind_of.begin() + std::next(run)->first,
-                kind->second);
+      runs_.push_back({first, kind->second});
     }
+    runs_.push_back({kMaxCodePoint + 1, 0});
     scanner_.end_kind_ = sets_of_kind_.size();
-    std::copy_n(kind_of.begin(), scanner_.ascii_kinds_.size(), scanner_.ascii_kinds_.begin());
-    make_pages(kind_of);
+    make_pages();
+    std::copy_n(scanner_.pages_.begin(), scanner_.ascii_kinds_.size(),
+                scanner_.ascii_kinds_.begin());
   }
 
-  void make_pages(const std::vector<uint8_t>& kind_of) {
+  void make_pages() {
     constexpr size_t kSize = Scanner::kPageSize;
-    std::map<std::string_view, uint16_t> known;
-    for (size_t at = 0; at < kind_of.size(); at += kSize) {
-      const std::string_view page(reinterpret_cast<const char*>(kind_of.data()) + at, kSize);
+    std::map<std::string, uint16_t> known;
+    std::string page(kSize, '\0');
+    auto run = runs_.begin();
+    for (char32_t at = 0; at <= kMaxCodePoint; at += kSize) {
+      while (run[1].first <= at) ++run;
+      if (run[1].first >= at + kSize && run->first + kSize <= at) {  // as the page before
+        scanner_.page_of_.push_back(scanner_.page_of_.back());
+        continue;
+      }
+      for (auto part = run; part->first < at + kSize; ++part) {
+        const char32_t begin = std::max(part->first, at) - at;
+        const char32_t end = std::min<char32_t>(part[1].first - at, kSize);
+        std::fill(page.begin() + begin, page.begin() + end, static_cast<char>(part->kind));
+      }
       const auto [found, is_new] = known.emplace(page, static_cast<uint16_t>(known.size()));
       if (is_new) scanner_.pages_.insert(scanner_.pages_.end(), page.begin(), page.end());
       scanner_.page_of_.push_back(found->second);
@@ -211,23 +227,26 @@ class ScannerBuilder {
     return true;
   }
 
+  // First bytes grow with the code points.
   void find_beginnings() {
-    std::string character;
-    for (char32_t c = 0; c <= kMaxCodePoint; c += c < 0x80 ? 1 : 0x40) {  // 0x40 share a first byte
-      bool may_begin = false;
-      for (char32_t i = c; i < (c < 0x80 ? c + 1 : c + 0x40); ++i) {
-        const size_t kind = i < 0x80 ? scanner_.ascii_kinds_[i] : scanner_.kind_of(i);
-        may_begin |= scanner_.table_[scanner_.start_ + kind] != 0;
-      }
-      character.clear();
+    const auto bytes = scanner_.may_begin_.begin();
+    const auto first_byte = [](char32_t c) {
+      std::string character;
       append_utf8(c, character);
-      scanner_.may_begin_[static_cast<uint8_t>(character[0])] |= may_begin;
+      return static_cast<uint8_t>(character[0]);
+    };
+    for (size_t i = 0; i + 1 < runs_.size(); ++i) {
+      if (scanner_.table_[scanner_.start_ + runs_[i].kind] == 0) continue;
+      std::fill(bytes + first_byte(runs_[i].first), bytes + first_byte(runs_[i + 1].first - 1) + 1,
+                true);
     }
+    std::fill(bytes + 0x80, bytes + 0xC2, false);  // these are in between, and no first bytes
   }
 
   Scanner scanner_;
   std::vector<Step> program_;
   std::vector<CodePointSet> sets_;
+  std::vector<Run> runs_;               // all code points, and one run behind them
   std::vector<uint64_t> sets_of_kind_;  // bit s: sets_[s] has the characters of this kind
   bool fits_ = true;
 };

@@ -77,14 +77,17 @@ SymbolJoins::SymbolJoins(const std::vector<Merge>& merges,
                      hash_of_after(right.second));
     if (left.last != right.first) joins_left_[static_cast<size_t>(right.first)] = true;
   }
-  std::sort(places.begin(), places.end());
-  places.erase(std::unique(places.begin(), places.end()), places.end());
-  const size_t num_bits = std::bit_ceil(std::max<size_t>(64, kBitsPerPlace * places.size()));
-  bits_.resize(num_bits / 64);
-  shift_ = 64 - std::countr_zero(num_bits);
-  for (const uint64_t place : places) {
-    const size_t bit = bit_of(place);
-    bits_[bit >> 6] |= uint64_t{1} << (bit & 63);
+  // Many are the same place: the second time there is room for those that differ only.
+  for (size_t num_places = places.size(), pass = 0; pass < 2; ++pass) {
+    const size_t num_bits = std::bit_ceil(std::max<size_t>(64, kBitsPerPlace * num_places));
+    bits_.assign(num_bits / 64, 0);
+    shift_ = 64 - std::countr_zero(num_bits);
+    for (const uint64_t place : places) {
+      const size_t bit = bit_of(place);
+      bits_[bit >> 6] |= uint64_t{1} << (bit & 63);
+    }
+    num_places = 0;
+    for (const uint64_t word : bits_) num_places += static_cast<size_t>(std::popcount(word));
   }
 }
 

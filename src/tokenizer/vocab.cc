@@ -39,11 +39,12 @@ StringIndex::StringIndex(size_t num_strings) {
 }
 
 std::optional<int32_t> StringIndex::insert(std::string_view text, int32_t id) {
-  if (const int32_t old = find(text); old >= 0) return old;
   if (2 * (size_ + 1) > entries_.size()) grow();
   const uint64_t hash = hash_bytes(text);
   size_t i = hash & mask_;
-  while (entries_[i].id >= 0) i = (i + 1) & mask_;
+  for (; entries_[i].id >= 0; i = (i + 1) & mask_) {
+    if (is(entries_[i], text, hash)) return entries_[i].id;
+  }
   entries_[i] = {static_cast<uint32_t>(hash >> 32), id, static_cast<uint32_t>(arena_.size()),
                  static_cast<uint32_t>(text.size())};
   arena_.append(text);
@@ -58,7 +59,7 @@ void StringIndex::grow() {
   mask_ = entries_.size() - 1;
   for (const Entry& entry : old) {
     if (entry.id < 0) continue;
-    size_t i = hash_bytes(std::string_view(arena_).substr(entry.offset, entry.length)) & mask_;
+    size_t i = hash_bytes(text_of(entry)) & mask_;
     while (entries_[i].id >= 0) i = (i + 1) & mask_;
     entries_[i] = entry;
   }

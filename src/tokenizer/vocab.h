@@ -25,10 +25,15 @@ class StringIndex {
     for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
       const Entry& entry = entries_[i];
       if (entry.id < 0) return -1;
-      if (entry.tag == static_cast<uint32_t>(hash >> 32) && entry.length == text.size() &&
-          std::string_view(arena_).substr(entry.offset, entry.length) == text) {
-        return entry.id;
-      }
+      if (is(entry, text, hash)) return entry.id;
+    }
+  }
+  // Calls sink(text, id) for all, in no order.
+  template <typename Sink>
+  void for_each(const Sink& sink) const {
+    for (const Entry& entry : entries_) {
+      if (entry.id < 0) continue;
+      sink(text_of(entry), entry.id);
     }
   }
   size_t size() const { return size_; }
@@ -41,6 +46,13 @@ class StringIndex {
     uint32_t offset = 0;
     uint32_t length = 0;
   };
+  std::string_view text_of(const Entry& entry) const {
+    return std::string_view(arena_).substr(entry.offset, entry.length);
+  }
+  bool is(const Entry& entry, std::string_view text, uint64_t hash) const {
+    return entry.tag == static_cast<uint32_t>(hash >> 32) && entry.length == text.size() &&
+           text_of(entry) == text;
+  }
   void grow();
 
   std::vector<Entry> entries_;

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -15,11 +16,12 @@ namespace {
 using cpu::CpuContext;
 using cpu::Task;
 
-class Streams : public testing::Test {
+// By threads of the pool: none to spare, one, two.
+class Streams : public testing::TestWithParam<int> {
  protected:
   static BackendOptions options() {
     BackendOptions o;
-    o.num_threads = 1;
+    o.num_threads = GetParam();
     return o;
   }
   cpu::CpuBackend backend_{options()};
@@ -39,7 +41,7 @@ std::string message_of(F&& call) {
   return "no error";
 }
 
-TEST_F(Streams, MainStreamRunsAtOnce) {
+TEST_P(Streams, MainStreamRunsAtOnce) {
   const auto stream = backend_.create_stream(false);
   const auto event = backend_.create_event();
   EXPECT_TRUE(event->query());  // never recorded: nothing to wait for
@@ -52,7 +54,7 @@ TEST_F(Streams, MainStreamRunsAtOnce) {
   EXPECT_EQ(to, 0);
 }
 
-TEST_F(Streams, WorkerRunsInOrder) {
+TEST_P(Streams, WorkerRunsInOrder) {
   const auto stream = backend_.create_stream(true);
   auto& queued = dynamic_cast<cpu::QueuedStream&>(*stream);
   std::vector<int> order;
@@ -62,7 +64,7 @@ TEST_F(Streams, WorkerRunsInOrder) {
   for (int i = 0; i < 500; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
 }
 
-TEST_F(Streams, ManualStreamRunsWhenTold) {
+TEST_P(Streams, ManualStreamRunsWhenTold) {
   const auto stream = backend_.create_manual_stream();
   const auto event = backend_.create_event();
   int from = 1, to = 0;
@@ -77,7 +79,7 @@ TEST_F(Streams, ManualStreamRunsWhenTold) {
   EXPECT_FALSE(stream->run_next());
 }
 
-TEST_F(Streams, WaitDrivesAManualStreamUpToTheEventOnly) {
+TEST_P(Streams, WaitDrivesAManualStreamUpToTheEventOnly) {
   const auto stream = backend_.create_manual_stream();
   const auto event = backend_.create_event();
   int runs = 0;
@@ -91,7 +93,7 @@ TEST_F(Streams, WaitDrivesAManualStreamUpToTheEventOnly) {
   EXPECT_EQ(runs, 2);
 }
 
-TEST_F(Streams, ArgumentsAreCopiedWithTheirBatch) {
+TEST_P(Streams, ArgumentsAreCopiedWithTheirBatch) {
   const auto stream = backend_.create_manual_stream();
   const std::vector<float> x = {1, 2, 3, 4};
   const std::vector<int32_t> rows = {1, 0};
@@ -104,7 +106,7 @@ TEST_F(Streams, ArgumentsAreCopiedWithTheirBatch) {
   EXPECT_EQ(out, (std::vector<float>{3, 4, 1, 2}));
 }
 
-TEST_F(Streams, BlockOrdersTwoWorkers) {
+TEST_P(Streams, BlockOrdersTwoWorkers) {
   const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
   const auto event = backend_.create_event();
   std::atomic<bool> done{false};
@@ -121,7 +123,87 @@ TEST_F(Streams, BlockOrdersTwoWorkers) {
   event->block(*backend_.create_stream(false));  // the main stream waits at once
 }
 
-TEST_F(Streams, FailureGoesToTheEventAfterIt) {
+// Whoever waits for a stream runs its tasks: a pool's only worker may be at the wait itself.
+TEST_P(Streams, AWorkerThatWaitsForAnotherStreamHelpsIt) {
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> order;
+    const auto half = backend_.create_event(), whole = backend_.create_event();
+    const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
+    for (int i = 0; i < 4; ++i) {
+      dynamic_cast<cpu::QueuedStream&>(*first).push(
+          Task([&order, i](CpuContext&) { order.push_back(i); }));
+      if (i == 1) half->record(*first);
+    }
+    whole->record(*first);
+    whole->block(*second);
+    dynamic_cast<cpu::QueuedStream&>(*second).push(
+        Task([&order](CpuContext&) { order.push_back(4); }));
+    half->wait();  // the caller runs a part of the first stream, and leaves
+    while (dynamic_cast<cpu::QueuedStream&>(*second).num_queued() > 0) std::this_thread::yield();
+    backend_.synchronize(*second);
+    ASSERT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
+  }
+}
+
+// Each stream waits for the other in turn. A waiter that ran more of a stream than it waits for
+// might come upon a wait for the task it is in the middle of.
+TEST_P(Streams, TwoStreamsWaitForEachOther) {
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> order;
+    std::vector<std::unique_ptr<Event>> events;
+    const auto first = backend_.create_stream(true), second = backend_.create_stream(true);
+    for (int i = 0; i < 6; ++i) {
+      Stream& here = i % 2 == 0 ? *first : *second;
+      Stream& there = i % 2 == 0 ? *second : *first;
+      dynamic_cast<cpu::QueuedStream&>(here).push(
+          Task([&order, i](CpuContext&) { order.push_back(i); }));
+      events.push_back(backend_.create_event());
+      events.back()->record(here);
+      events.back()->block(there);
+    }
+    if (round % 2 == 0) events[static_cast<size_t>(round / 2 % 6)]->wait();
+    backend_.synchronize(*first);
+    backend_.synchronize(*second);
+    ASSERT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+  }
+}
+
+TEST_P(Streams, AnEventRecordedAgainElsewhereStaysReached) {
+  const auto stream = backend_.create_manual_stream();
+  const auto event = backend_.create_event();
+  event->record(*stream);
+  event->record(*backend_.create_stream(false));
+  EXPECT_TRUE(event->query());
+  EXPECT_TRUE(stream->run_next());
+  EXPECT_TRUE(event->query());
+  event->wait();
+}
+
+// A stream's tasks run between the loops of the pool's owner, one at a time and in order.
+TEST_P(Streams, TasksRunBesideTheLoopsOfThePool) {
+  int64_t count = 0;  // not atomic, by intention
+  const auto stream = backend_.create_stream(true), main = backend_.create_stream(false);
+  auto& queued = dynamic_cast<cpu::QueuedStream&>(*stream);
+  CpuContext& context = *dynamic_cast<cpu::CpuStream&>(*main).immediate();
+  const auto event = backend_.create_event();
+  for (int round = 1; round <= 300; ++round) {
+    for (int i = 0; i < 5; ++i) queued.push(Task([&](CpuContext&) { ++count; }));
+    event->record(*stream);
+    std::atomic<int> sum{0};
+    context.pool->for_each(8, [&](int64_t, int) { ++sum; });
+    ASSERT_EQ(sum, 8);
+    if (round % 3 == 0) {
+      event->wait();
+      ASSERT_EQ(count, 5 * round);
+    } else if (round % 3 == 1) {
+      while (!event->query()) context.pool->for_each(8, [&](int64_t, int) { ++sum; });
+    }
+  }
+  backend_.synchronize(*stream);
+  EXPECT_EQ(count, 1500);
+}
+
+TEST_P(Streams, FailureGoesToTheEventAfterIt) {
   const auto stream = backend_.create_manual_stream();
   const auto good = backend_.create_event(), bad = backend_.create_event(),
              later = backend_.create_event();
@@ -144,14 +226,14 @@ TEST_F(Streams, FailureGoesToTheEventAfterIt) {
   EXPECT_EQ(message_of([&] { bad->wait(); }), "no error");
 }
 
-TEST_F(Streams, SynchronizeReportsAFailureOnce) {
+TEST_P(Streams, SynchronizeReportsAFailureOnce) {
   const auto stream = backend_.create_stream(true);
   dynamic_cast<cpu::QueuedStream&>(*stream).push(fails("lost?"));
   EXPECT_EQ(message_of([&] { backend_.synchronize(*stream); }), "lost?");
   EXPECT_EQ(message_of([&] { backend_.synchronize(*stream); }), "no error");
 }
 
-TEST_F(Streams, FailureThatNoOneAskedForSurfacesAtSynchronize) {
+TEST_P(Streams, FailureThatNoOneAskedForSurfacesAtSynchronize) {
   const auto stream = backend_.create_manual_stream();
   const auto event = backend_.create_event();
   stream->push(fails("unseen"));
@@ -159,7 +241,7 @@ TEST_F(Streams, FailureThatNoOneAskedForSurfacesAtSynchronize) {
   EXPECT_EQ(message_of([&] { stream->synchronize(); }), "unseen");
 }
 
-TEST_F(Streams, WorkerFinishesItsQueueAtTheEnd) {
+TEST_P(Streams, WorkerFinishesItsQueueAtTheEnd) {
   std::atomic<int> runs{0};
   {
     const auto stream = backend_.create_stream(true);
@@ -170,7 +252,7 @@ TEST_F(Streams, WorkerFinishesItsQueueAtTheEnd) {
   EXPECT_EQ(runs, 100);
 }
 
-TEST_F(Streams, MemoryIsAlignedAndAskingForTooMuchIsAnError) {
+TEST_P(Streams, MemoryIsAlignedAndAskingForTooMuchIsAnError) {
   for (const size_t bytes : {size_t{1}, size_t{1000}, (size_t{3} << 20) + 5}) {
     const Buffer buffer = backend_.allocate(bytes, MemorySpace::kDevice);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
@@ -182,6 +264,8 @@ TEST_F(Streams, MemoryIsAlignedAndAskingForTooMuchIsAnError) {
             }).find("cannot allocate 1125899906842624"),
             0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Threads, Streams, testing::Values(1, 2, 3));
 
 }  // namespace
 }  // namespace zipage

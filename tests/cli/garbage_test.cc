@@ -8,14 +8,14 @@
 
 #include "cli/program.h"
 #include "support/files.h"
+#include "support/source.h"
 
 namespace zipage::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kProblems =
-    std::string(ZIPAGE_SOURCE_DIR) + "/bench/problems/reasoner-long.jsonl";
+const std::string kProblems = test::source_path("bench/problems/reasoner-long.jsonl");
 
 struct BadInput {
   std::string arguments;

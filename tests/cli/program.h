@@ -6,9 +6,11 @@
 #include <string>
 #include <sys/wait.h>
 
+#include "support/source.h"
+
 namespace zipage::cli {
 
-inline const std::string kModel = std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m";
+inline const std::string kModel = test::source_path("models/reasoner-16m");
 
 struct Outcome {
   int code = -1;       // -1: ended by a signal

@@ -14,9 +14,11 @@
 #include "zipage/engine.h"
 #include "zipage/tokenizer.h"
 
+#include "support/source.h"
+
 namespace zipage::testing_engine {
 
-inline std::string model_path() { return std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m"; }
+inline std::string model_path() { return test::source_path("models/reasoner-16m"); }
 
 // f32 throughout, so that tokens can be compared with ==. ZIPAGE_TEST_DEVICE=cuda runs the same
 // tests on a GPU.
@@ -56,7 +58,7 @@ struct TestProblem {
 
 // Problems whose solutions have between `low` and `high` tokens.
 inline std::vector<TestProblem> problems(int64_t low, int64_t high, size_t most) {
-  std::ifstream file(std::string(ZIPAGE_SOURCE_DIR) + "/bench/problems/reasoner-dev.jsonl");
+  std::ifstream file(test::source_path("bench/problems/reasoner-dev.jsonl"));
   std::vector<TestProblem> list;
   for (std::string line; std::getline(file, line) && list.size() < most;) {
     const auto object = boost::json::parse(line).as_object();

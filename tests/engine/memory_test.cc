@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/engine_fixture.h"
+#include "support/source.h"
 
 namespace {
 std::atomic<int64_t> num_allocations{0};
@@ -62,9 +63,9 @@ TEST(MemoryTest, PeakResidentSizeIsWeightsAndPlanAndLittleMore) {
   if (child == 0) {
     const std::string command = std::string(ZIPAGE_PROGRAM);
     execl(command.c_str(), "zipage", "eval", model_path().c_str(), "--problems",
-          (std::string(ZIPAGE_SOURCE_DIR) + "/bench/problems/reasoner-long.jsonl").c_str(),
-          "--limit", "10", "--max-tokens", "700", "--kv-cache-memory", "24MiB", "--block-size",
-          "64", "--kv-budget", "448", "--log-level", "error", nullptr);
+          test::source_path("bench/problems/reasoner-long.jsonl").c_str(), "--limit", "10",
+          "--max-tokens", "700", "--kv-cache-memory", "24MiB", "--block-size", "64", "--kv-budget",
+          "448", "--log-level", "error", nullptr);
     _exit(127);
   }
   int status = 0;

@@ -5,11 +5,12 @@
 
 #include "model/open_model.h"
 #include "model/weights.h"
+#include "support/source.h"
 
 namespace zipage {
 namespace {
 
-const std::string kFolder = std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m";
+const std::string kFolder = test::source_path("models/reasoner-16m");
 
 TEST(EmbeddedModelTest, ConfigIsRead) {
   const ModelConfig c = read_model_config(kFolder);

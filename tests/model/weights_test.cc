@@ -10,6 +10,7 @@
 #include "model/open_model.h"
 #include "support/errors.h"
 #include "support/files.h"
+#include "support/source.h"
 
 namespace zipage {
 namespace {
@@ -218,7 +219,7 @@ TEST(OpenModelTest, PathsThatAreNoModel) {
 
 TEST(OpenModelTest, DummyWeightsNeedTheConfigAlone) {
   test::TempFolder folder;
-  const std::string model = std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m";
+  const std::string model = test::source_path("models/reasoner-16m");
   folder.write("config.json", test::read_file(model + "/config.json"));
   const OpenedModel opened = open_model(folder.path(), "dummy");
   const ModelWeights weights = load_model_weights(*opened.weights, opened.config);

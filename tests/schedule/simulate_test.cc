@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 #include "support/files.h"
+#include "support/source.h"
 
 namespace zipage {
 namespace {
 
-const std::string kTrace = std::string(ZIPAGE_SOURCE_DIR) + "/bench/traces/amc23-like.jsonl";
+const std::string kTrace = test::source_path("bench/traces/amc23-like.jsonl");
 
 SimulationResult run(SimulatedScheduler scheduler, int32_t shared_prefix_tokens) {
   SimulationOptions options;

@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "schedule/driver.h"
+#include "support/source.h"
 
 namespace zipage::testing {
 namespace {
@@ -192,8 +193,7 @@ class TraceRunner {
 class TraceTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TraceTest, GivesWhatTheFileSays) {
-  const std::string path =
-      std::string(ZIPAGE_SOURCE_DIR) + "/tests/schedule/traces/" + GetParam() + ".txt";
+  const std::string path = test::source_path("tests/schedule/traces/") + GetParam() + ".txt";
   std::ifstream file(path);
   ASSERT_TRUE(file) << path;
   TraceRunner runner;
@@ -214,8 +214,8 @@ TEST_P(TraceTest, GivesWhatTheFileSays) {
 
 std::vector<std::string> trace_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(ZIPAGE_SOURCE_DIR) +
-                                                               "/tests/schedule/traces")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test::source_path("tests/schedule/traces"))) {
     if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());

@@ -4,6 +4,7 @@
 
 #include "server/service_fixture.h"
 #include "support/files.h"
+#include "support/source.h"
 
 namespace zipage::testing_server {
 namespace {
@@ -95,8 +96,7 @@ TEST_F(Deploy, BucketsAreThoseOfVllm) {
 
 TEST_F(Deploy, TheBoardAsksForNamesThatExist) {
   const std::set<std::string> found = samples();
-  const std::string board =
-      test::read_file(std::string(ZIPAGE_SOURCE_DIR) + "/deploy/grafana/zipage.json");
+  const std::string board = test::read_file(test::source_path("deploy/grafana/zipage.json"));
   EXPECT_TRUE(json::parse(board).is_object());
   const std::regex name(R"((\$\{prefix\}:|http_|process_)([a-z0-9_]+))");
   int asked = 0;
@@ -110,7 +110,7 @@ TEST_F(Deploy, TheBoardAsksForNamesThatExist) {
 }
 
 TEST(DeployFiles, StartTheProgramWhereItIsPut) {
-  const std::string folder = std::string(ZIPAGE_SOURCE_DIR) + "/deploy/";
+  const std::string folder = test::source_path("deploy/");
   const std::string unit = test::read_file(folder + "zipage.service");
   const std::string image = test::read_file(folder + "Dockerfile");
   EXPECT_NE(unit.find("ExecStart=/usr/local/bin/zipage serve --config "), std::string::npos);

@@ -6,6 +6,7 @@
 
 #include "server/field_table.h"
 #include "server/service_fixture.h"
+#include "support/source.h"
 
 namespace zipage::testing_server {
 namespace {
@@ -211,7 +212,7 @@ TEST_F(Fields, DefaultsOfTheTwoEndpointsDiffer) {
 }
 
 TEST_F(Fields, AreAllInTheDocumentation) {
-  std::ifstream file(std::string(ZIPAGE_SOURCE_DIR) + "/docs/api.md");
+  std::ifstream file(test::source_path("docs/api.md"));
   std::stringstream text;
   text << file.rdbuf();
   for (const FieldInfo& field : server::field_table()) {

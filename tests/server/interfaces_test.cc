@@ -8,6 +8,7 @@
 
 #include "server/router.h"
 #include "server/service_fixture.h"
+#include "support/source.h"
 
 namespace zipage::testing_server {
 namespace {
@@ -275,7 +276,7 @@ TEST_F(Interfaces, EveryFieldOfCompletionsIsHonouredOrRefused) {
 }
 
 TEST_F(Interfaces, EveryEndpointIsInTheDocumentation) {
-  std::ifstream file(std::string(ZIPAGE_SOURCE_DIR) + "/docs/api.md");
+  std::ifstream file(test::source_path("docs/api.md"));
   const std::string text(std::istreambuf_iterator<char>(file), {});
   for (const server::Route& route : server::routes()) {
     const std::string name(route.name);

@@ -9,6 +9,7 @@
 
 #include "server/server.h"
 #include "support/judge.h"
+#include "support/source.h"
 
 namespace zipage::server {
 namespace {
@@ -27,7 +28,7 @@ class RealClients : public ::testing::Test {
     };
     server_ = std::make_unique<Server>(options);
     EngineOptions engine_options;
-    engine_options.model = std::string(ZIPAGE_SOURCE_DIR) + "/models/reasoner-16m";
+    engine_options.model = test::source_path("models/reasoner-16m");
     engine_options.device = "cpu";
     engine_options.dtype = "float32";
     engine_options.num_threads = 2;

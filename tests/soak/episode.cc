@@ -92,14 +92,11 @@ class Episode {
     o.load_format = "dummy";
     o.device = "cpu";
     o.dtype = "float32";
-    o.num_threads = dice_.one_in(4) ? 2 : 1;
-    o.block_size = dice_.of({8, 16});
+    o.num_threads = dice_.pick(1, 3);
+    if (dice_.one_in(3)) o.kv_cache_dtype = dice_.of({"bfloat16", "float16"});
+    o.block_size = dice_.of({4, 8, 16, 16, 32});
     const int max_blocks = dice_.pick(3, 6);
-    o.compression.kv_budget = int64_t{max_blocks - 1} * o.block_size;
-    o.compression.window_size = dice_.of({4, 8});
-    o.compression.protect_newest = o.compression.window_size;
-    o.compression.attention_half_life = dice_.pick(1, 20);
-    o.compression.layer_stride = dice_.of({1, 8});
+    set_compression(max_blocks, o);
     o.num_gpu_blocks_override = dice_.pick(max_blocks, dice_.of({12, 24, 60}));
     o.max_num_seqs = dice_.pick(1, 20);
     o.max_num_batched_tokens = std::max(o.max_num_seqs, dice_.of({8, 24, 64, 256}));
@@ -109,6 +106,28 @@ class Episode {
     o.scheduling = dice_.one_in(2) ? Scheduling::kHybrid : Scheduling::kConstrained;
     if (settings_.swap) o.swap_space_bytes = int64_t{dice_.of({24, 64, 512})} << 10;
     return o;
+  }
+
+  void set_compression(int max_blocks, EngineOptions& o) {
+    CompressionOptions& c = o.compression;
+    c.kv_budget = int64_t{max_blocks - 1} * o.block_size;
+    do {
+      c.window_size = dice_.of({1, 2, 4, 8, 16});
+    } while (c.window_size > o.block_size || c.window_size >= c.kv_budget);
+    const auto most = static_cast<int>(c.kv_budget) - 1;
+    c.protect_newest = dice_.one_in(2) ? c.window_size : dice_.pick(0, most);
+    if (dice_.one_in(4))
+      c.sink_tokens = dice_.pick(0, most - std::max(*c.protect_newest, c.window_size));
+    c.protect_prompt = dice_.one_in(8);
+    c.attention_half_life = dice_.one_in(4) ? 128 : dice_.pick(1, 20);
+    c.layer_stride = dice_.of({1, 8});
+    if (dice_.one_in(3)) c.score_weight = 0.1 * dice_.pick(0, 10);
+    c.score_reduce = dice_.of({ScoreReduce::kMax, ScoreReduce::kSum});
+    c.pooling = dice_.of({Pooling::kFirst, Pooling::kNever, Pooling::kAlways});
+    c.pooling_width = dice_.of({1, 3, 5});
+    c.redundancy = dice_.of({Redundancy::kLightning, Redundancy::kFlash, Redundancy::kRaw});
+    c.combine = dice_.of({Combine::kConvex, Combine::kSubtract});
+    c.derotate = dice_.one_in(3);
   }
 
   Request random_request(Dice& dice) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/files.h"
+#include "support/source.h"
 
 namespace zipage::test {
 
@@ -25,7 +26,7 @@ inline std::string run_judge(const std::string& script,
   const char* python = std::getenv("ZIPAGE_PYTHON");
   const std::string log = folder.file("judge.log");
   std::string command = std::string("'") + (python != nullptr ? python : "python3") + "' '" +
-                        ZIPAGE_SOURCE_DIR + "/tests/" + script + "'";
+                        source_path("tests/" + script) + "'";
   for (const std::string& argument : arguments) command.append(" '").append(argument).append("'");
   command.append(" > '").append(log).append("' 2>&1");
   if (std::system(command.c_str()) == 0) return "";

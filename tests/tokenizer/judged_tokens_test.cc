@@ -5,6 +5,7 @@
 #include "zipage/tokenizer.h"
 
 #include "judge.h"
+#include "support/source.h"
 #include "tokenizer/gguf_vocab.h"
 
 namespace zipage {
@@ -78,7 +79,7 @@ TEST(JudgedTokens, Reasoner) {
   const test::TempFolder folder;
   const auto judged = ask_judge("reasoner", folder);
   ASSERT_FALSE(judged.is_null());
-  const auto tokenizer = load(ZIPAGE_SOURCE_DIR "/models/reasoner-16m");
+  const auto tokenizer = load(test::source_path("models/reasoner-16m"));
   ASSERT_NE(tokenizer, nullptr);
   check_cases(*tokenizer, judged, true);
   check_decoding(*tokenizer, judged, true);

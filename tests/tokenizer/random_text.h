@@ -24,12 +24,11 @@ inline std::vector<bool> agreed_code_points() {
     append_utf8(c, all);
   }
   std::vector<bool> agreed(kMaxCodePoint + 1);
-  const GeneralCategories categories;
   for (const char* name :
        {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
         "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn"}) {
     std::vector<bool> ours(kMaxCodePoint + 1);
-    const auto set = categories.find(name);
+    const auto set = find_general_category(name);
     if (!set) throw std::runtime_error(name);
     for (const auto& range : set->ranges()) {
       for (char32_t c = range.first; c <= range.last; ++c) ours[c] = true;

@@ -3,11 +3,13 @@
 
 #include "zipage/tokenizer.h"
 
+#include "support/source.h"
+
 namespace zipage {
 namespace {
 
 std::unique_ptr<Tokenizer> reasoner() {
-  auto loaded = Tokenizer::load(ZIPAGE_SOURCE_DIR "/models/reasoner-16m");
+  auto loaded = Tokenizer::load(test::source_path("models/reasoner-16m"));
   if (!loaded.ok()) throw std::runtime_error(loaded.status().message());
   return std::move(loaded).value();
 }

@@ -38,6 +38,7 @@ std::set<std::string> all_patterns() {
                                     "\xE4\xB8\xAD|\\x{3042}\\x41",
                                     "a{2}b{1,}c{0,3}",
                                     "(?i:'[sdmtk]|x[^s])",
+                                    "[\\x{FF}-\\x{1FF}\\x{2FF}\\x{400}-\\x{10FEFE}]",
                                     "\\d+(?!\\n)",
                                     "(?:ab?|abc)$"};
   for (const std::string& name : pre_rule_names()) {
@@ -95,6 +96,27 @@ std::string random_pattern(std::mt19937& random, int depth) {
     out += kRepeats[random() % std::size(kRepeats)];
   }
   return random() % 3 == 0 ? out + "|" + random_pattern(random, depth) : out;
+}
+
+TEST(Scanner, KnowsWhichBytesBeginAMatch) {
+  const auto scanner = Scanner::compile("[a-c\\x{E9}-\\x{2FFF}]+\\p{L}|\\x{10FFFF}");
+  ASSERT_NE(scanner, nullptr);
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool begins =
+        (byte >= 'a' && byte <= 'c') || (byte >= 0xC3 && byte <= 0xE2) || byte == 0xF4;
+    EXPECT_EQ(scanner->may_begin(static_cast<char>(byte)), begins) << byte;
+  }
+}
+
+TEST(CodePointSet, JoinsRangesThatTouch) {
+  CodePointSet set = {{10, 19}, {30, 39}, {50, 59}};
+  set.add({{0, 3}, {20, 29}, {45, 55}, {70, 79}});
+  EXPECT_EQ(set, (CodePointSet{{0, 3}, {10, 39}, {45, 59}, {70, 79}}));
+  const CodePointSet copy = set;
+  set.add(set);
+  EXPECT_EQ(set, copy);
+  set.add(set.complement());
+  EXPECT_EQ(set, (CodePointSet{{0, kMaxCodePoint}}));
 }
 
 TEST(Scanner, PrefersAsTheRegexDoes) {

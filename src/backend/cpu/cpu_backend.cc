@@ -119,7 +119,7 @@ void CpuBackend::fill_zero(void* to, size_t bytes, Stream& stream) {
 }
 
 std::unique_ptr<Stream> CpuBackend::create_stream(bool low_priority) {
-  if (low_priority) return std::make_unique<QueuedStream>(context_, Drive::kWorker);
+  if (low_priority) return std::make_unique<QueuedStream>(context_, Drive::kPool);
   return std::make_unique<MainStream>(context_);
 }
 

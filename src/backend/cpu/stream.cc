@@ -1,57 +1,59 @@
 #include "backend/cpu/stream.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <algorithm>
 
 #include "base/check.h"
 
 namespace zipage::cpu {
-namespace {
-
-// A compression takes a few hundredths of a core. At the pool's own priority its thread, each time
-// it wakes, would push a thread of the pool off its core in the middle of an op that all wait for.
-constexpr int kNice = 10;
-
-void lower_priority_of_this_thread() {
-  const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
-  ::setpriority(PRIO_PROCESS, thread, ::getpriority(PRIO_PROCESS, thread) + kNice);
-}
-
-}  // namespace
 
 QueuedStream::QueuedStream(const CpuContext& context, Drive drive)
-    : drive_(drive), context_(context), ring_(64) {
+    : drive_(drive),
+      own_(drive == Drive::kPool && context.pool->num_threads() == 1
+               ? std::make_unique<ThreadPool>(2)
+               : nullptr),
+      workers_(own_ != nullptr ? own_.get() : context.pool),
+      context_(context),
+      ring_(64) {
   context_.pool = &pool_;
   context_.scratch = &scratch_;
-  if (drive_ == Drive::kWorker) worker_ = std::thread([this] { work(); });
 }
 
 QueuedStream::~QueuedStream() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  if (worker_.joinable()) worker_.join();
+  if (drive_ == Drive::kManual) return;
+  run_until(num_pushed_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !offered_; });
 }
 
 void QueuedStream::push(Task task) { push_entry(Entry{std::move(task), false}); }
 
-void QueuedStream::push_entry(Entry entry) {
-  {
-    std::lock_guard lock(mutex_);
-    if (size_ == ring_.size()) {
-      std::vector<Entry> larger(ring_.size() * 2);
-      for (size_t i = 0; i < size_; ++i) larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
-      ring_ = std::move(larger);
-      head_ = 0;
-    }
-    ring_[(head_ + size_) % ring_.size()] = std::move(entry);
-    ++size_;
-    ++num_pushed_;
+uint64_t QueuedStream::push_entry(Entry entry) {
+  std::lock_guard lock(mutex_);
+  if (size_ == ring_.size()) {
+    std::vector<Entry> larger(ring_.size() * 2);
+    for (size_t i = 0; i < size_; ++i) larger[i] = std::move(ring_[(head_ + i) % ring_.size()]);
+    ring_ = std::move(larger);
+    head_ = 0;
   }
-  wake_.notify_one();
+  ring_[(head_ + size_) % ring_.size()] = std::move(entry);
+  ++size_;
+  offer_if_needed();
+  return ++num_pushed_;
+}
+
+// Whenever work is queued that nobody runs, the workers have been asked to.
+void QueuedStream::offer_if_needed() {
+  if (drive_ != Drive::kPool || size_ == 0 || running_ || offered_) return;
+  offered_ = true;
+  workers_->offer(*this);
+}
+
+bool QueuedStream::run_part() noexcept {
+  run_next();
+  std::lock_guard lock(mutex_);
+  offered_ = size_ > 0 && !running_;  // whoever runs one now offers the rest
+  changed_.notify_all();
+  return offered_;
 }
 
 bool QueuedStream::pop(Entry& entry) {
@@ -62,7 +64,7 @@ bool QueuedStream::pop(Entry& entry) {
   return true;
 }
 
-void QueuedStream::run(Entry& entry) {
+void QueuedStream::run(Entry& entry) noexcept {
   bool skip;
   {
     std::lock_guard lock(mutex_);
@@ -80,34 +82,36 @@ void QueuedStream::run(Entry& entry) {
     }
   }
   entry = Entry();  // frees what the task holds before anyone is told that it is done
-  {
-    std::lock_guard lock(mutex_);
-    ++num_run_;
-  }
-  done_.notify_all();
+  std::lock_guard lock(mutex_);
+  ++num_run_;
+  running_ = false;
+  offer_if_needed();
+  changed_.notify_all();
 }
 
 bool QueuedStream::run_next() {
-  ZIPAGE_CHECK(drive_ == Drive::kManual);
   Entry entry;
   {
     std::lock_guard lock(mutex_);
-    if (!pop(entry)) return false;
+    if (running_ || !pop(entry)) return false;
+    running_ = true;
   }
   run(entry);
   return true;
 }
 
-void QueuedStream::work() {
-  lower_priority_of_this_thread();
-  for (;;) {
+void QueuedStream::run_until(uint64_t target) {
+  std::unique_lock lock(mutex_);
+  while (num_run_ < target) {
     Entry entry;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return size_ > 0 || stopping_; });
-      if (!pop(entry)) return;
+    if (running_ || !pop(entry)) {
+      changed_.wait(lock);
+      continue;
     }
+    running_ = true;
+    lock.unlock();
     run(entry);
+    lock.lock();
   }
 }
 
@@ -117,15 +121,15 @@ size_t QueuedStream::num_queued() {
 }
 
 void QueuedStream::synchronize() {
-  if (drive_ == Drive::kManual) {
-    while (run_next()) {
-    }
+  uint64_t target;
+  {
+    std::lock_guard lock(mutex_);
+    target = num_pushed_;
   }
+  run_until(target);
   std::shared_ptr<Failure> failure;
   {
-    std::unique_lock lock(mutex_);
-    const uint64_t target = num_pushed_;
-    done_.wait(lock, [&] { return num_run_ >= target; });
+    std::lock_guard lock(mutex_);
     failure_ = nullptr;
     failure = std::exchange(last_failure_, nullptr);
     if (failure == nullptr || failure->reported.exchange(true)) return;
@@ -140,27 +144,22 @@ void CpuEvent::record(Stream& stream) {
     std::lock_guard lock(state_->mutex);
     number = ++state_->recorded;
     state_->failure = nullptr;
-    state_->manual = queued != nullptr && queued->drive() == Drive::kManual ? queued : nullptr;
     if (queued == nullptr) state_->reached = number;  // its work has run already
   }
-  if (queued == nullptr) {
-    state_->changed.notify_all();
-    return;
-  }
+  if (queued == nullptr) return;
   auto mark = [state = state_, number, queued](CpuContext&) {
     std::shared_ptr<Failure> failure;
     {
       std::lock_guard lock(queued->mutex_);
       failure = std::exchange(queued->failure_, nullptr);
     }
-    {
-      std::lock_guard lock(state->mutex);
-      if (number == state->recorded) state->failure = std::move(failure);
-      state->reached = number;
-    }
-    state->changed.notify_all();
+    std::lock_guard lock(state->mutex);
+    if (number == state->recorded) state->failure = std::move(failure);
+    state->reached = std::max(state->reached, number);
   };
-  queued->push_entry({Task(std::move(mark)), true});
+  const uint64_t count = queued->push_entry({Task(std::move(mark)), true});
+  std::lock_guard lock(state_->mutex);
+  state_->place = {queued, count};
 }
 
 bool CpuEvent::query() {
@@ -172,42 +171,29 @@ bool CpuEvent::query() {
   return true;
 }
 
+CpuEvent::Place CpuEvent::place() {
+  std::lock_guard lock(state_->mutex);
+  if (state_->reached == state_->recorded) return {};
+  return state_->place;
+}
+
 void CpuEvent::wait() {
-  uint64_t record;
-  {
-    std::lock_guard lock(state_->mutex);
-    record = state_->recorded;
-  }
-  wait_for(*state_, record);
+  place().wait();
   rethrow();
 }
 
-void CpuEvent::wait_for(State& state, uint64_t record) {
-  std::unique_lock lock(state.mutex);
-  while (state.reached < record) {
-    if (state.manual == nullptr) {
-      state.changed.wait(lock);
-      continue;
-    }
-    QueuedStream* manual = state.manual;
-    lock.unlock();
-    ZIPAGE_CHECK(manual->run_next());
-    lock.lock();
+void CpuEvent::block(Stream& stream) {
+  const Place before = place();
+  if (auto* queued = dynamic_cast<QueuedStream*>(&stream); queued != nullptr) {
+    if (before.stream != nullptr)
+      queued->push_entry({Task([before](CpuContext&) { before.wait(); }), true});
+  } else {
+    before.wait();
   }
 }
 
-void CpuEvent::block(Stream& stream) {
-  uint64_t record;
-  {
-    std::lock_guard lock(state_->mutex);
-    record = state_->recorded;
-  }
-  if (auto* queued = dynamic_cast<QueuedStream*>(&stream); queued != nullptr) {
-    queued->push_entry(
-        {Task([state = state_, record](CpuContext&) { wait_for(*state, record); }), true});
-  } else {
-    wait_for(*state_, record);
-  }
+void CpuEvent::Place::wait() const {
+  if (stream != nullptr) stream->run_until(count);
 }
 
 void CpuEvent::rethrow() {

@@ -1,6 +1,7 @@
 // Streams and events of the CPU backend. The main stream runs an op where it is called; a queued
-// stream keeps copies of the calls and runs them in order, on a thread of its own or, in tests,
-// when the test says so.
+// stream keeps copies of the calls and runs them in order, on a worker of the pool between two of
+// its loops (a pool of one thread has none: on one of the stream's own) or, in tests, when the test
+// says so.
 #pragma once
 
 #include <atomic>
@@ -11,13 +12,13 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/cpu/context.h"
+#include "base/thread_pool.h"
 
 namespace zipage::cpu {
 
@@ -100,22 +101,24 @@ class MainStream final : public CpuStream {
 
 // Who decides when queued work runs.
 enum class Drive {
-  kWorker,  // a thread of the stream
-  kManual,  // the owner calls run_next()
+  kPool,    // the pool's workers, as spare work; whoever waits for it helps
+  kManual,  // the owner calls run_next(), or waits for it
 };
 
-class QueuedStream final : public CpuStream {
+// Its tasks run one after the other, each on one thread. Beside a pool of several threads, one more
+// would ask for a core more than the pool has been given: on a busy machine, a thread of the pool
+// would be held up in the middle of an op that all wait for. Must not outlive its backend.
+class QueuedStream final : public CpuStream, private SpareWork {
  public:
   QueuedStream(const CpuContext& context, Drive drive);
-  ~QueuedStream() override;  // runs what is queued (kWorker) or drops it (kManual)
+  ~QueuedStream() override;  // runs what is queued (kPool) or drops it (kManual)
 
   CpuContext* immediate() override { return nullptr; }
   void push(Task task) override;
   void synchronize() override;
 
-  Drive drive() const { return drive_; }
   size_t num_queued();
-  // Runs the oldest task on the calling thread; false when there is none. kManual only.
+  // Runs the oldest task on the calling thread; false when there is none, or one is running.
   bool run_next();
 
  private:
@@ -125,30 +128,36 @@ class QueuedStream final : public CpuStream {
     bool always = false;  // of an event: also runs after a failure
   };
 
-  void push_entry(Entry entry);
+  // Returns how many were pushed until now: run_until() of that has run it.
+  uint64_t push_entry(Entry entry);
   bool pop(Entry& entry);  // needs mutex_
-  void run(Entry& entry);
-  void work();
+  void offer_if_needed();  // needs mutex_
+  void run(Entry& entry) noexcept;
+  bool run_part() noexcept override;
+  // Returns once the first `target` tasks have run; runs them where nobody does, and none beyond:
+  // one of those might wait for what the caller is at.
+  void run_until(uint64_t target);
 
   const Drive drive_;
-  ThreadPool pool_{1};
+  std::unique_ptr<ThreadPool> own_;  // one worker, where the backend's pool has none
+  ThreadPool* const workers_;
+  ThreadPool pool_{1};  // for the loops of its ops
   Scratch scratch_;
   CpuContext context_;
 
   std::mutex mutex_;
-  std::condition_variable wake_;  // the worker: work or stop
-  std::condition_variable done_;  // waiters: a task has run
-  std::vector<Entry> ring_;       // [capacity], grows when full
+  std::condition_variable changed_;  // a task has run, or an offer has ended
+  std::vector<Entry> ring_;          // [capacity], grows when full
   size_t head_ = 0;
   size_t size_ = 0;
   uint64_t num_pushed_ = 0;
   uint64_t num_run_ = 0;
-  bool stopping_ = false;
+  bool running_ = false;  // a task
+  bool offered_ = false;  // to the workers
   // Work after a failure is skipped up to the next record of an event, which takes the failure:
   // what follows is another job's.
   std::shared_ptr<Failure> failure_;       // since the last event
   std::shared_ptr<Failure> last_failure_;  // for synchronize()
-  std::thread worker_;
 };
 
 // The stream it was recorded in last must outlive the waits for it.
@@ -160,15 +169,20 @@ class CpuEvent final : public Event {
   void block(Stream& stream) override;
 
  private:
+  // What has to run before the event is reached; no stream: nothing.
+  struct Place {
+    QueuedStream* stream = nullptr;
+    uint64_t count = 0;  // the stream's tasks up to the mark
+    void wait() const;
+  };
   struct State {
     std::mutex mutex;
-    std::condition_variable changed;
     uint64_t recorded = 0;  // calls of record()
     uint64_t reached = 0;   // the newest of them that has been reached
     std::shared_ptr<Failure> failure;
-    QueuedStream* manual = nullptr;  // the stream that a waiter must drive itself
+    Place place;  // of the last record
   };
-  static void wait_for(State& state, uint64_t record);
+  Place place();
   void rethrow();
 
   std::shared_ptr<State> state_ = std::make_shared<State>();

@@ -44,11 +44,14 @@ CUtensorMap make_matrix_map(const CudaContext& context,
 }
 
 CUtensorMap make_page_map(const CudaContext& context,
+                          const PagedKvView& kv,
                           const void* data,
-                          uint64_t entries,
-                          uint32_t head_dim,
                           uint32_t chunk_columns,
                           uint32_t box_entries) {
+  const auto entries = static_cast<uint64_t>(kv.num_blocks) *
+                       static_cast<uint64_t>(kv.num_kv_heads) *
+                       static_cast<uint64_t>(kv.block_size);
+  const auto head_dim = static_cast<uint32_t>(kv.head_dim);
   const cuuint64_t sizes[3] = {chunk_columns, entries, head_dim / chunk_columns};
   const cuuint64_t strides[2] = {uint64_t{head_dim} * 2, uint64_t{chunk_columns} * 2};
   const cuuint32_t box[3] = {chunk_columns, box_entries, head_dim / chunk_columns};

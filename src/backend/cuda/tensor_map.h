@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include "backend/cuda/cuda_context.h"
+#include "backend/kv_view.h"
 
 namespace zipage {
 
@@ -15,12 +16,12 @@ CUtensorMap make_matrix_map(const CudaContext& context,
                             uint64_t rows,
                             uint64_t columns,
                             uint32_t box_rows);
-// [entries, head_dim] bf16; boxes of box_entries x head_dim that land as chunks [box_entries,
-// chunk_columns], swizzled over the chunk's width (16, 32 or 64 columns).
+// A layer's keys or values, [num_blocks * num_kv_heads * block_size, head_dim] bf16; boxes of
+// box_entries x head_dim that land as chunks [box_entries, chunk_columns], swizzled over the
+// chunk's width (16, 32 or 64 columns).
 CUtensorMap make_page_map(const CudaContext& context,
+                          const PagedKvView& kv,
                           const void* data,
-                          uint64_t entries,
-                          uint32_t head_dim,
                           uint32_t chunk_columns,
                           uint32_t box_entries);
 

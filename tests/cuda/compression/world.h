@@ -211,6 +211,28 @@ class World {
                        static_cast<std::ptrdiff_t>(history_at(job, head));
     return {begin, begin + count};
   }
+  // The scores on the device are those of before with each job's F updated from `previous` entries
+  // on (half-life 128), as the oracle says; the places of no job are as they were.
+  void check_peaks(float scale, const char* kernel) const {
+    for (int l = 0; l < shape.num_layers; ++l) {
+      const std::vector<float>& before = scores[static_cast<size_t>(l)];
+      std::vector<double> want(before.begin(), before.end());
+      for (int j = 0; j < num_jobs; ++j) {
+        const int previous = shape.jobs[static_cast<size_t>(j)].previous;
+        for (int h = 0; h < shape.num_kv_heads; ++h) {
+          const oracle::Row f = oracle::peak_update(window_of(j, l, h), keys_of(j, l, h), scale,
+                                                    128, history_of(j, l, h, previous), previous);
+          std::copy(f.begin(), f.end(),
+                    want.begin() + static_cast<std::ptrdiff_t>(history_at(j, h)));
+        }
+      }
+      const std::vector<float> got = device_scores[static_cast<size_t>(l)]->download();
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(got[i], want[i], 2e-4 * (want[i] + 1e-6))
+            << kernel << " layer " << l << " place " << i;
+      }
+    }
+  }
   template <typename Args>
   void set_common(Args* args) const {
     args->batch = &batch;

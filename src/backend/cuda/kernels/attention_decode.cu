@@ -505,13 +505,8 @@ void launch_config(const PagedAttentionArgs& args,
   CUtensorMap v_map{};
   if constexpr (Config::kUseTma) {
     using Tile = SwizzledTile<Config::kHeadDim>;
-    const uint64_t entries = static_cast<uint64_t>(kv.num_blocks) *
-                             static_cast<uint64_t>(kv.num_kv_heads) *
-                             static_cast<uint64_t>(kv.block_size);
-    k_map = make_page_map(context, params.k, entries, Config::kHeadDim, Tile::kChunkColumns,
-                          Config::kTile);
-    v_map = make_page_map(context, params.v, entries, Config::kHeadDim, Tile::kChunkColumns,
-                          Config::kTile);
+    k_map = make_page_map(context, kv, params.k, Tile::kChunkColumns, Config::kTile);
+    v_map = make_page_map(context, kv, params.v, Tile::kChunkColumns, Config::kTile);
   }
   ZIPAGE_CUDA_CHECK(cudaFuncSetAttribute(decode_kernel<Config>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -42,8 +42,9 @@ struct Params {
 template <int kDim>
 struct Shared {
   static constexpr int kTileBytes = kTileKeys * kDim * 2;
-  static constexpr int kStages = 5 * 128 / kDim;  // tiles of a warpgroup: one in use, others coming
-  static constexpr int kTiles = kRows * kDim * 2;  // after the queries: [warpgroup, stage] tiles
+  static constexpr int kStages = 4 * 128 / kDim;  // tiles of a warpgroup
+  static constexpr int kQueryBytes = kRows * kDim * 2;
+  static constexpr int kTiles = 2 * kQueryBytes;  // after two units' queries: [warpgroup, stage]
   static constexpr int kSums = kTiles + 2 * kStages * kTileBytes;  // [2, kParts, kRows] floats
   static constexpr int kMerge = kSums + 2 * kParts * kRows * 4;    // [warpgroup, warp, 128] floats
   static constexpr int kBias = kMerge + 2 * 4 * 128 * 4;           // [kRows] floats
@@ -51,9 +52,9 @@ struct Shared {
   static constexpr int kEmpty = kFull + 2 * kStages * 8;
   static constexpr int kSumsFull = kEmpty + 2 * kStages * 8;  // [2] barriers
   static constexpr int kBiasFull = kSumsFull + 2 * 8;
-  static constexpr int kQueriesFull = kBiasFull + 8;
-  static constexpr int kQueriesEmpty = kQueriesFull + 8;
-  static constexpr int kBytes = kQueriesEmpty + 8;
+  static constexpr int kQueriesFull = kBiasFull + 8;  // [2] barriers
+  static constexpr int kQueriesEmpty = kQueriesFull + 2 * 8;
+  static constexpr int kBytes = kQueriesEmpty + 2 * 8;
 };
 
 struct Job {
@@ -68,11 +69,6 @@ __device__ inline void named_barrier(int barrier, int threads) {
 }
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-}
-__device__ inline int rank_in_cluster() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
 }
 // The place in block `rank` of the cluster that `address` is in this one.
 __device__ inline uint32_t address_in(uint32_t address, int rank) {
@@ -199,7 +195,8 @@ __device__ void load_tiles(const Params& params, uint32_t shared, int cluster, i
 }
 
 // Two warps load the rows of queries, swizzled as the copy engine would; zeros where there is no
-// such head or query.
+// such head or query. They are a unit ahead: the way from memory takes
+// longer than a unit's last step, for which the cluster waits without need of queries.
 template <int kDim>
 __device__ void load_queries(const Params& params, uint32_t shared, int cluster) {
   using S = Shared<kDim>;
@@ -209,25 +206,25 @@ __device__ void load_queries(const Params& params, uint32_t shared, int cluster)
   const int thread = static_cast<int>(threadIdx.x) - (kThreads - kQueryLoaders);
   const int piece = thread % kPieces, first_row = thread / kPieces;
   const int64_t row_bytes = int64_t{launch.num_q_heads} * (kDim * 2);  // of a query, all heads
-  uint32_t parity = 1;
-  for (int index = cluster; index < params.units; index += params.clusters) {
+  uint32_t count = 0;
+  for (int index = cluster; index < params.units; index += params.clusters, ++count) {
     const Job job = job_of(params, index);
+    const uint32_t turn = count & 1;
+    const uint32_t rows = shared + turn * S::kQueryBytes;
     const int oldest = (job.length - job.window) % launch.window_size;
     const std::byte* from = launch.layers[job.unit.layer].queries +
                             (int64_t{job.slot} * launch.window_size * launch.num_q_heads +
                              job.unit.head * params.in.group) *
                                 (kDim * 2) +
                             piece * 16;
-    mbarrier_wait(shared + S::kQueriesEmpty, parity);
-    parity ^= 1;
+    mbarrier_wait(shared + S::kQueriesEmpty + 8 * turn, (count / 2 + 1) & 1);
 #pragma unroll 1  // few registers; the copies are in flight together all the same
     for (int row = first_row; row < kRows; row += kRowsAtOnce) {
       const int query = query_of(row), head = head_of(row);
       const bool valid = query < job.window && head < params.in.group;
       int ring = valid ? oldest + query : 0;
       if (ring >= launch.window_size) ring -= launch.window_size;
-      const uint32_t to =
-          shared + piece / 8 * (kRows * 128) + row * 128 + (piece % 8 ^ row % 8) * 16;
+      const uint32_t to = rows + piece / 8 * (kRows * 128) + row * 128 + (piece % 8 ^ row % 8) * 16;
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                    "l"(from + ring * row_bytes + (valid ? head * (kDim * 2) : 0)),
                    "r"(valid ? 16 : 0)
@@ -236,7 +233,7 @@ __device__ void load_queries(const Params& params, uint32_t shared, int cluster)
     commit_copies();
     wait_copies<0>();
     fence_async_proxy();
-    mbarrier_arrive(shared + S::kQueriesFull);
+    mbarrier_arrive(shared + S::kQueriesFull + 8 * turn);
   }
 }
 
@@ -260,16 +257,20 @@ __device__ void weigh_rows(const Params& params,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane + 32 * half;
-      float value[kParts], largest = -INFINITY;
+      float value[kParts], most[4], added[4];  // four short chains, since all wait for this
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
         value[i] = sums[i * kRows + row];
-        largest = fmaxf(largest, value[i]);
+        most[i % 4] = i < 4 ? value[i] : fmaxf(most[i % 4], value[i]);
       }
+      const float largest = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
       const float shift = largest == -INFINITY ? 0.0f : largest;
-      float sum = 0;
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) sum += exp2_approx(value[i] - shift);
+      for (int i = 0; i < kParts; ++i) {
+        const float x = exp2_approx(value[i] - shift);
+        added[i % 4] = i < 4 ? x : added[i % 4] + x;
+      }
+      const float sum = (added[0] + added[1]) + (added[2] + added[3]);
       const float weight =
           kPeak ? static_cast<float>(query_of(row) - window + 1) * params.in.inverse_half_life
                 : -log2_approx(static_cast<float>(window));
@@ -295,32 +296,39 @@ struct Scorer {
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int part = warpgroup * kBlocks + rank;
-  uint32_t stage = 0, parity = 0;
+  uint32_t stage = 0, parity = 0;  // of the next tile
+  uint32_t oldest = 0;             // the stage of the tile that is given back next
+  uint32_t turn = 0;               // of the unit: which of the two places of queries and sums
 
-  Job job;
-  float scale;
+  struct Task : Job {
+    int previous;
+    float scale;  // of the products, for powers of 2
+  };
+  Task job;
   float most[2], total[2];  // of the thread's two rows: largest product, sum of exponentials
   float bias[2];            // log2 of a row's weight over its sum
   float acc[kKept][16];
 
-  __device__ void start(int index) {
-    job = job_of(params, index);
-    const LayerPointers& layer = params.launch.layers[job.unit.layer];
-    scale = params.in.scale * kLog2E *
-            (layer.k_scale != nullptr ? __ldg(layer.k_scale + job.unit.head) : 1.0f);
-    most[0] = most[1] = -INFINITY;
-    total[0] = total[1] = 0;
+  __device__ Task task_of(int index) const {
+    Task task{job_of(params, index), 0, params.in.scale * kLog2E};
+    if (params.in.previous != nullptr) task.previous = __ldg(params.in.previous + task.unit.job);
+    const float* k_scale = params.launch.layers[task.unit.layer].k_scale;
+    if (k_scale != nullptr) task.scale *= __ldg(k_scale + task.unit.head);
+    return task;
   }
 
   __device__ int first_key(int round) const { return (round * kParts + part) * kTileKeys; }
 
-  // sum = queries times the next tile, -inf where a query does not see a key.
-  __device__ void multiply(float (&sum)[16], int round) {
+  // Starts sum = queries times the next tile. Where a warpgroup has no tile in a round it
+  // multiplies what lies in the next tile's place all the same, and end_product() drops that:
+  // products go on behind other work only where no branch lies between them.
+  __device__ void begin_product(float (&sum)[16], bool exists) {
     const uint32_t place = static_cast<uint32_t>(warpgroup * S::kStages) + stage;
-    mbarrier_wait(shared + S::kFull + 8 * place, parity);
+    if (exists) mbarrier_wait(shared + S::kFull + 8 * place, parity);
     // The same in all lanes, and the compiler is to know it: descriptors live in uniform registers.
     const uint32_t keys = __shfl_sync(0xffffffffu, shared + S::kTiles + place * S::kTileBytes, 0);
-    const uint64_t a = wgmma_operand(shared), b = wgmma_operand(keys);
+    const uint32_t queries = __shfl_sync(0xffffffffu, shared + turn * S::kQueryBytes, 0);
+    const uint64_t a = wgmma_operand(queries), b = wgmma_operand(keys);
     const auto at = [](uint64_t operand, int bytes) {  // addresses are in units of 16 bytes
       const auto low = static_cast<uint32_t>(operand) + static_cast<uint32_t>(bytes / 16);
       return operand >> 32 << 32 | low;
@@ -332,19 +340,30 @@ struct Scorer {
             at(b, k / 4 * (kTileKeys * 128) + k % 4 * 32), k != 0);
     }
     wgmma_commit();
-    wgmma_wait<0>();  // the other warpgroups of the SM fill the gap
+    if (exists && ++stage == S::kStages) stage = 0, parity ^= 1;
+  }
+  // Waits for the oldest product, of the tile of `round`, while kPending younger ones go on; -inf
+  // where a query does not see a key, which the keys before the last two rounds' are spared.
+  template <int kPending>
+  __device__ void end_product(float (&sum)[16], int round, bool exists, bool all_seen = false) {
+    wgmma_wait<kPending>();
 #pragma unroll
     for (int i = 0; i < 16; ++i) asm volatile("" : "+f"(sum[i])::"memory");
-    if (lane == 0) mbarrier_arrive(shared + S::kEmpty + 8 * place);
-    if (++stage == S::kStages) stage = 0, parity ^= 1;
-
+    const uint32_t place = static_cast<uint32_t>(warpgroup * S::kStages) + oldest;
+    if (exists && lane == 0) mbarrier_arrive(shared + S::kEmpty + 8 * place);
+    if (exists && ++oldest == S::kStages) oldest = 0;
+    if (all_seen) return;
     const int first = first_key(round),
               last_seen = job.length - job.window + 4 * warp + lane / 4 % 4;
-    if (first + kTileKeys <= job.length - job.window) return;
+    if (kPending == 0 && first + kTileKeys <= job.length - job.window) return;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       if (first + i / 4 * 8 + lane % 4 * 2 + i % 2 > last_seen) sum[i] = -INFINITY;
     }
+  }
+  __device__ void multiply(float (&sum)[16], int round) {
+    begin_product(sum, true);
+    end_product<0>(sum, round, true);
   }
 
   __device__ void add_to_sums(const float (&sum)[16]) {
@@ -353,19 +372,41 @@ struct Scorer {
       float largest = -INFINITY;
 #pragma unroll
       for (int i = 0; i < 8; ++i) largest = fmaxf(largest, sum[i / 2 * 4 + 2 * half + i % 2]);
-      largest = fmaxf(most[half], largest * scale);
+      largest = fmaxf(most[half], largest * job.scale);
       const float shift = largest == -INFINITY ? 0.0f : largest;
       float added = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        added += exp2_approx(fmaf(sum[i / 2 * 4 + 2 * half + i % 2], scale, -shift));
+        added += exp2_approx(fmaf(sum[i / 2 * 4 + 2 * half + i % 2], job.scale, -shift));
       total[half] = fmaf(total[half], exp2_approx(most[half] - shift), added);
       most[half] = largest;
     }
   }
 
+  // The last kCount rounds, whose products are held. The tensor cores are one tile ahead of the
+  // exponentials.
+  template <int kCount>
+  __device__ void multiply_last(const Rounds& rounds) {
+    const int begin = rounds.all - kCount;
+    const bool last = (rounds.all - 1) * kParts + part < rounds.tiles;
+    begin_product(acc[0], kCount > 1 || last);
+#pragma unroll
+    for (int i = 0; i + 1 < kCount; ++i) {
+      begin_product(acc[i + 1], i + 2 < kCount || last);
+      end_product<1>(acc[i], begin + i, true, i + 2 < kCount);
+      add_to_sums(acc[i]);
+    }
+    end_product<0>(acc[kCount - 1], begin + kCount - 1, last);
+    add_to_sums(acc[kCount - 1]);
+#pragma unroll
+    for (int i = kCount; i < kKept; ++i) {
+#pragma unroll
+      for (int j = 0; j < 16; ++j) acc[i][j] = 0;  // beyond the length: never written
+    }
+  }
+
   // log2 of this part's sums of exponentials goes to all blocks of the cluster.
-  __device__ void send_sums(uint32_t turn) const {
+  __device__ void send_sums() const {
     const uint32_t full = shared + S::kSumsFull + 8 * turn;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -417,14 +458,14 @@ struct Scorer {
   __device__ int entry_of(int first_round) const { return first_key(first_round + warp) + lane; }
 
   // Writes the entries of rounds [first_round, end_round), of which acc holds the products.
-  __device__ void finish(int first_round, int end_round, int previous, float history) {
+  __device__ void finish(int first_round, int end_round, float history) {
     float value[8 * kKept];
 #pragma unroll
     for (int i = 0; i < kKept; ++i) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        value[8 * i + j] = fmaxf(fmaf(acc[i][j / 2 * 4 + j % 2], scale, bias[0]),
-                                 fmaf(acc[i][j / 2 * 4 + j % 2 + 2], scale, bias[1]));
+        value[8 * i + j] = fmaxf(fmaf(acc[i][j / 2 * 4 + j % 2], job.scale, bias[0]),
+                                 fmaf(acc[i][j / 2 * 4 + j % 2 + 2], job.scale, bias[1]));
       }
     }
     fold<16, true>(value, 16);  // over the heads; the score then sums the queries' exponentials
@@ -448,61 +489,67 @@ struct Scorer {
     }
     const int key = entry_of(first_round);
     if (key >= job.length || first_round + warp >= end_round) return;
-    if (key < previous) {
-      const auto tokens = static_cast<float>(job.length - previous);
+    if (key < job.previous) {
+      const auto tokens = static_cast<float>(job.length - job.previous);
       mine = fmaxf(exp2_approx(-tokens * params.in.inverse_half_life) * history, mine);
     }
     result_row()[key] = mine;
   }
-  __device__ float load_history(int first_round, int previous) const {
+  __device__ float load_history(int first_round) const {
     const int key = entry_of(first_round);
-    return key < previous ? __ldcg(result_row() + key) : 0.0f;
+    return key < job.previous ? __ldcg(result_row() + key) : 0.0f;
   }
 
   // The queries have been read for the last time.
   __device__ void release_queries() const {
-    if (lane == 0) mbarrier_arrive(shared + S::kQueriesEmpty);
+    if (lane == 0) mbarrier_arrive(shared + S::kQueriesEmpty + 8 * turn);
   }
 
-  // The `count`th unit of the cluster.
-  __device__ void score(int index, uint32_t count) {
-    start(index);
-    mbarrier_wait(shared + S::kQueriesFull, count & 1);
-    const int previous =
-        params.in.previous != nullptr ? __ldg(params.in.previous + job.unit.job) : 0;
+  // `job`, the `count`th unit of the cluster; the unit after it is `next_index`.
+  __device__ void score(uint32_t count, int next_index) {
+    turn = count & 1;
+    most[0] = most[1] = -INFINITY;
+    total[0] = total[1] = 0;
+    mbarrier_wait(shared + S::kQueriesFull + 8 * turn, count / 2 & 1);
     const Rounds rounds(job.length);
     for (int round = 0; round < rounds.twice; ++round) {
       multiply(acc[0], round);
       add_to_sums(acc[0]);
     }
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      const int round = rounds.twice + i;
-      if (round * kParts + part < rounds.tiles) {
-        multiply(acc[i], round);
-        add_to_sums(acc[i]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 16; ++j) acc[i][j] = 0;  // beyond the length: never written
-      }
+    switch (rounds.all - rounds.twice) {
+      case 1:
+        multiply_last<1>(rounds);
+        break;
+      case 2:
+        multiply_last<2>(rounds);
+        break;
+      case 3:
+        multiply_last<3>(rounds);
+        break;
+      case kKept:
+        multiply_last<kKept>(rounds);
+        break;
+      default:  // no entries
+        break;
     }
     if (rounds.twice == 0) release_queries();
-    send_sums(count & 1);
-    const float history = load_history(rounds.twice, previous);
+    send_sums();
+    const float history = load_history(rounds.twice);
+    const Task next = task_of(next_index);  // while sums are on their way
     receive_bias(count & 1);
-    finish(rounds.twice, rounds.all, previous, history);
-    if (rounds.twice == 0) return;
+    finish(rounds.twice, rounds.all, history);
 #pragma unroll 1
     for (int first = 0; first < rounds.twice; first += kKept) {
-      const float older = load_history(first, previous);
+      const float older = load_history(first);
 #pragma unroll
       for (int i = 0; i < kKept; ++i) {
         if (first + i < rounds.twice) multiply(acc[i], first + i);
       }
       named_barrier(1 + warpgroup, 128);  // the place where warps meet has been read
-      finish(first, rounds.twice, previous, older);
+      finish(first, rounds.twice, older);
     }
-    release_queries();
+    if (rounds.twice > 0) release_queries();
+    job = next;
   }
 };
 
@@ -516,7 +563,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   extern __shared__ unsigned char shared_raw[];
   const uint32_t raw = shared_address(shared_raw);
   const uint32_t shared = (raw + 1023u) / 1024u * 1024u;
-  const int rank = rank_in_cluster();
+  const int rank = static_cast<int>(blockIdx.x) % kBlocks;
   const auto cluster = static_cast<int>(blockIdx.x) / kBlocks;
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 * S::kStages; ++i) {
@@ -526,8 +573,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     mbarrier_init(shared + S::kSumsFull, 1);
     mbarrier_init(shared + S::kSumsFull + 8, 1);
     mbarrier_init(shared + S::kBiasFull, 1);
-    mbarrier_init(shared + S::kQueriesFull, kQueryLoaders);
-    mbarrier_init(shared + S::kQueriesEmpty, kConsumers / 32);
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(shared + S::kQueriesFull + 8 * i, kQueryLoaders);
+      mbarrier_init(shared + S::kQueriesEmpty + 8 * i, kConsumers / 32);
+    }
     mbarrier_init_fence();
   }
   cluster_barrier();
@@ -548,9 +597,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   } else {
     set_max_registers_up<104>();
     Scorer<kDim, kPeak> scorer{params, memory, shared, rank};
+    scorer.job = scorer.task_of(cluster);
     uint32_t count = 0;
     for (int index = cluster; index < params.units; index += params.clusters) {
-      scorer.score(index, count++);
+      scorer.score(count++, min(index + params.clusters, params.units - 1));
     }
     cluster_barrier();  // nobody leaves while others still write here
   }
@@ -609,13 +659,9 @@ bool launch_attention_cluster(const AttentionInput& input,
                     if (!launched) return;
                     params.launch = launch;
                     params.units = launch.num_units();
-                    const auto entries = static_cast<uint64_t>(kv.num_blocks) *
-                                         static_cast<uint64_t>(kv.num_kv_heads) *
-                                         static_cast<uint64_t>(kv.block_size);
                     for (int i = 0; i < launch.num_layers; ++i) {
                       params.keys[i] =
-                          make_page_map(context, launch.layers[i].k, entries,
-                                        static_cast<uint32_t>(kv.head_dim), 64, kTileKeys);
+                          make_page_map(context, kv, launch.layers[i].k, 64, kTileKeys);
                     }
                     const bool wide = kv.head_dim == 128;
                     launched = input.peak ? (wide ? run<128, true>(params, context, stream)

@@ -303,15 +303,11 @@ bool launch_lightning(const RedundancyArgs& args, const CudaContext& context, cu
   params.divisor = static_cast<float>(kv.block_size) * args.temperature;
   params.out = args.out;
   params.tiles = FastDiv(static_cast<uint32_t>(ceil_div(batch.max_length, kKeys)));
-  const auto entries = static_cast<uint64_t>(kv.num_blocks) *
-                       static_cast<uint64_t>(kv.num_kv_heads) *
-                       static_cast<uint64_t>(kv.block_size);
   for_each_launch(kv, batch.num_jobs, args.layer_begin, args.num_layers, args.capacity, 1,
                   [&](const Launch& launch) {
                     params.launch = launch;
                     for (int i = 0; i < launch.num_layers; ++i) {
-                      params.keys[i] = make_page_map(context, launch.layers[i].k, entries,
-                                                     static_cast<uint32_t>(kv.head_dim), 64,
+                      params.keys[i] = make_page_map(context, kv, launch.layers[i].k, 64,
                                                      static_cast<uint32_t>(kv.block_size));
                     }
                     if (kv.head_dim == 128) {
