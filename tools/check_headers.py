@@ -13,7 +13,8 @@ headers = [p for folder in ("include", "src") for p in sorted((ROOT / folder).rg
 
 
 # A header named after an instruction set is included by files of that set alone (src/backend/cpu/CMakeLists.txt).
-ISA_FLAGS = {"_avx2": ["-mavx2", "-mfma", "-mf16c"]}
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+ISA_FLAGS = {"_avx2": AVX2, "_avx512": [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"]}
 
 
 def complaint(header):

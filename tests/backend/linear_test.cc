@@ -212,7 +212,7 @@ int64_t whole_blocks(int64_t in, DType dtype) {
 
 constexpr int64_t kIns[] = {1, 2, 3, 31, 33, 64, 384, 1031};
 constexpr int64_t kOuts[] = {1, 15, 16, 17, 64, 100, 320};
-constexpr int64_t kRowCounts[] = {0, 1, 2, 3, 4, 5, 6, 7, 13, 16, 17, 33, 64, 121, 250};
+constexpr int64_t kRowCounts[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 17, 33, 40, 64, 121, 250};
 
 TEST_P(Linear, MatchesDoublePrecision) {
   std::mt19937 random(1);
@@ -299,6 +299,30 @@ TEST_P(Linear, RowsAreIndependent) {
             << rows << " rows from " << first;
         EXPECT_EQ(run_linear(*two, *weight, some, rows), wanted) << rows << " rows from " << first;
       }
+    }
+  }
+}
+
+// Tiles and vectors that multiply 8-bit inputs give the same bits, so that a request's text does
+// not depend on how many others run beside it. Inputs that need one chunk of steps and several.
+TEST_P(Linear, TilesOfBytesEqualVectors) {
+  if (GetParam().isa != "amx" || GetParam().compute != DType::kBF16) return;
+  if (!is_packed(GetParam().weights)) return;
+  const auto vectors = make_backend("avx512", DType::kBF16);
+  ASSERT_NE(vectors, nullptr);
+  std::mt19937 random(8);
+  for (const auto& [outputs, wanted_in] :
+       {std::pair<int64_t, int64_t>{100, 32}, {37, 576}, {16, 1056}, {48, 2560}}) {
+    const int64_t in = whole_blocks(wanted_in, GetParam().weights);
+    const Matrix w = make_weights(GetParam().weights, {outputs, in}, random, false);
+    const Matrix b = make_matrix(DType::kF32, {outputs}, random_values(random, outputs));
+    const auto by_tiles = backend_->make_linear({&w.tensor, 1}, {&b.tensor, 1});
+    const auto by_vectors = vectors->make_linear({&w.tensor, 1}, {&b.tensor, 1});
+    const std::vector<float> x = random_values(random, 127 * in);
+    for (int64_t rows = 1; rows <= 127; rows += rows < 41 ? 1 : 43) {
+      ASSERT_EQ(run_linear(*backend_, *by_tiles, x, rows),
+                run_linear(*vectors, *by_vectors, x, rows))
+          << rows << " x " << outputs << " x " << in;
     }
   }
 }

@@ -4,17 +4,7 @@
 #include <cstdint>
 
 #include "backend/cpu/linear_kernel.h"
-
-// Written in assembly: the intrinsics of GCC 12 do not say what they read from memory (its
-// _tile_loadconfig declares 8 of 64 bytes, its _tile_loadd none), so that stores before them may
-// come too late.
-#define TILE_LOAD(tile, base, stride) \
-  __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(base), "r"(stride) : "memory")
-#define TILE_STORE(tile, base, stride) \
-  __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(base), "r"(stride) : "memory")
-#define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : :)
-#define TILE_MULTIPLY_ADD(sum, x, w) \
-  __asm__ volatile("tdpbf16ps %%tmm" #w ", %%tmm" #x ", %%tmm" #sum : : :)
+#include "backend/cpu/tiles_amx.h"
 
 namespace zipage::cpu {
 namespace {
@@ -24,16 +14,6 @@ constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileInputs = 32;
 constexpr int64_t kTileBytes = 1024;  // of a panel: 16 pairs of inputs x 16 outputs
 constexpr int64_t kPrefetchBytes = 4096;
-
-// Palette 1: eight tiles of 16 rows x 64 bytes.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
 
 void prefetch_tile(const std::byte* from) {
   for (int64_t b = 0; b < kTileBytes; b += 64) __builtin_prefetch(from + b, 0, 3);
@@ -77,15 +57,15 @@ void multiply_block(const Block& b) {
     }
     TILE_LOAD(4, b.x[0] + s * line, b.x_bytes);
     TILE_LOAD(6, w0, line);
-    TILE_MULTIPLY_ADD(0, 4, 6);
+    TILE_MULTIPLY_ADD_BF16(0, 4, 6);
     if (b.two_panels) {
       TILE_LOAD(7, w1, line);
-      TILE_MULTIPLY_ADD(1, 4, 7);
+      TILE_MULTIPLY_ADD_BF16(1, 4, 7);
     }
     if (b.two_rows) {
       TILE_LOAD(5, b.x[1] + s * line, b.x_bytes);
-      TILE_MULTIPLY_ADD(2, 5, 6);
-      if (b.two_panels) TILE_MULTIPLY_ADD(3, 5, 7);
+      TILE_MULTIPLY_ADD_BF16(2, 5, 6);
+      if (b.two_panels) TILE_MULTIPLY_ADD_BF16(3, 5, 7);
     }
   }
 }
@@ -103,7 +83,7 @@ int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void linear_bf16_amx(const LinearTask& task) {
   const TileConfig config;
-  __asm__ volatile("ldtilecfg %0" : : "m"(config) : "memory");
+  TILE_CONFIGURE(config);
   const int64_t num_steps = (task.in_features + kTileInputs - 1) / kTileInputs;
   const int64_t x_bytes = task.x_stride * 4;
   const auto* x = reinterpret_cast<const std::byte*>(task.x);
@@ -161,7 +141,7 @@ void linear_bf16_amx(const LinearTask& task) {
       }
     }
   }
-  __asm__ volatile("tilerelease" : : :);
+  TILE_RELEASE();
 }
 
 }  // namespace zipage::cpu

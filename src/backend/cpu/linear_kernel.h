@@ -58,6 +58,7 @@ struct Int8Block {
 void round_int8_avx2(const float* x, int64_t num_blocks, Int8Block* rounded);
 LinearKernel linear_int8_avx2(PanelFormat format);
 LinearKernel linear_int8_avx512vnni(PanelFormat format);
+LinearKernel linear_int8_amx(PanelFormat format);  // bit for bit as the one before
 
 // A panel of f32 [count][16] as bf16 pairs [padded_count / 2][16][2], padded with zeros.
 void round_panel_avx512bf16(const float* panel,

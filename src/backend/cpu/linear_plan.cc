@@ -35,7 +35,8 @@ constexpr PlainKernels kAvx512Kernels = {linear_bf16_avx512, linear_f16_avx512, 
 // A tile product has 16 rows: with fewer than half of them in use, vectors are as fast, since
 // memory decides.
 constexpr int64_t kMinTileRows = 8;
-constexpr int64_t kMinExpandedTileRows = 32;
+// So many rows make up for expanding packed weights to bf16: tiles of bytes scale each block.
+constexpr int64_t kMinExpandedTileRows = 128;
 
 // Packed weights, inputs as they are: f32 sums over weights as the file defines them.
 LinearPlan plan_packed(PanelFormat format, int64_t num_rows, const CpuContext& context) {
@@ -64,7 +65,9 @@ LinearPlan plan_packed_rounded(PanelFormat format, int64_t num_rows, const CpuCo
   plan.inputs = InputForm::kInt8;
   plan.round_int8 = round_int8_avx2;
   const bool vnni = context.isa >= Isa::kAvx512 && context.features.avx512_vnni;
-  plan.kernel = vnni ? linear_int8_avx512vnni(format) : linear_int8_avx2(format);
+  plan.kernel = context.isa == Isa::kAmx ? linear_int8_amx(format)
+                : vnni                   ? linear_int8_avx512vnni(format)
+                                         : linear_int8_avx2(format);
   return plan;
 }
 

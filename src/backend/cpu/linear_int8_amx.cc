@@ -1,0 +1,245 @@
+// Packed weights times 8-bit inputs with AMX-INT8. The integers of a step, a block of 32 inputs
+// (kQ6K: half of one), and the f32 operations on them are those of linear_int8_avx512vnni.cc, so
+// that results are the same bit for bit.
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cpu/linear_kernel.h"
+#include "backend/cpu/quant_lines_avx512.h"
+#include "backend/cpu/tiles_amx.h"
+#include "backend/cpu/unroll.h"
+#include "backend/cpu/x86.h"
+
+namespace zipage::cpu {
+namespace {
+
+constexpr int64_t kPanel = 16;
+constexpr int64_t kMinRows = 8;     // with fewer, vectors are as fast
+constexpr int64_t kMostSteps = 24;  // whose weights, unpacked, stay in the first-level cache ...
+constexpr int64_t kMostTiles = 8;   // ... for so many tiles of rows, as do the sums of those
+
+// Four steps are under way: tiles 0-3 hold their products, which begin four steps before they are
+// scaled and are stored two steps before. A step's inputs are in tile 4 or 5, its weights in 6
+// or 7.
+constexpr int kInFlight = 4;
+constexpr int kStoresAhead = 2;
+constexpr int64_t kLineBytes = 64;
+
+constexpr float kZeros[kPanel] = {};
+
+int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+template <PanelFormat kFormat>
+struct Steps {
+  static constexpr int kPerBlock = kFormat == PanelFormat::kQ6K ? 2 : 1;
+  static constexpr int kInputs = kQuantBlock / kPerBlock;
+  static constexpr int kLines = kInputs / 4;
+  static constexpr QuantLayout kLayout = quant_layout(kFormat);
+  static constexpr int64_t kBytes = kLayout.group_bytes() / kLayout.num_blocks / kPerBlock;
+};
+
+// A panel's weights of one step.
+template <PanelFormat kFormat>
+struct StepWeights {
+  const void* lines;  // [kLines][16 outputs][4 inputs], signed
+  Scales512 scales;
+  __m512i unpacked[Steps<kFormat>::kLines];
+};
+
+template <PanelFormat kFormat, int kPart>
+ZIPAGE_ALWAYS_INLINE inline void unpack_step(const std::byte* group,
+                                             int64_t block,
+                                             StepWeights<kFormat>& to) {
+  using S = Steps<kFormat>;
+  const std::byte* integers = group + S::kLayout.scale_bytes() + block * S::kLayout.integer_bytes();
+  to.scales = scales512<kFormat>(group, block, kPart);
+  if constexpr (kFormat == PanelFormat::kQ8) {
+    to.lines = integers;
+  } else {
+    to.lines = to.unpacked;
+    unroll<S::kLines>([&](auto j) ZIPAGE_ALWAYS_INLINE {
+      __m512i q = line512<kFormat, kPart * S::kLines + j>(integers);
+      if constexpr (kFormat == PanelFormat::kQ6K) q = _mm512_sub_epi8(q, _mm512_set1_epi8(32));
+      to.unpacked[j] = q;
+    });
+  }
+}
+
+// Steps [begin, end), whole blocks, of a panel.
+template <PanelFormat kFormat>
+void unpack(const std::byte* panel, int64_t begin, int64_t end, StepWeights<kFormat>* to) {
+  using S = Steps<kFormat>;
+  for (int64_t b = begin / S::kPerBlock; b < end / S::kPerBlock; ++b) {
+    const std::byte* group = panel + b / S::kLayout.num_blocks * S::kLayout.group_bytes();
+    unroll<S::kPerBlock>([&](auto part) ZIPAGE_ALWAYS_INLINE {
+      unpack_step<kFormat, part>(group, b % S::kLayout.num_blocks, *to++);
+    });
+  }
+}
+
+// A tile of rows against steps of a panel.
+struct TileTask {
+  const Int8Block* x;  // at the first step
+  int64_t x_stride;    // blocks
+  int64_t num_steps;
+  const float* start;  // sums to start from
+  int64_t start_stride;
+  float* out;
+  int64_t out_stride;
+  __mmask16 outputs;       // those to write
+  const std::byte* fetch;  // what to fetch into the cache along the way, or null
+};
+
+// Functions of step s, which is i modulo kInFlight.
+template <PanelFormat kFormat, int i>
+ZIPAGE_ALWAYS_INLINE inline void multiply_step(const TileTask& t,
+                                               const StepWeights<kFormat>* w,
+                                               int64_t s) {
+  using S = Steps<kFormat>;
+  if (s >= t.num_steps) return;
+  const int8_t* x = t.x[s / S::kPerBlock].values + s % S::kPerBlock * S::kInputs;
+  TILE_LOAD(4 + i % 2, x, t.x_stride * static_cast<int64_t>(sizeof(Int8Block)));
+  TILE_LOAD(6 + i % 2, w[s].lines, kLineBytes);
+  TILE_ZERO(i);
+  TILE_MULTIPLY_ADD_INT8(i, 4 + i % 2, 6 + i % 2);
+}
+
+template <int i>
+ZIPAGE_ALWAYS_INLINE inline void store_step(const TileTask& t, int32_t* dots, int64_t s) {
+  if (s < t.num_steps) TILE_STORE(i, dots, kLineBytes);
+}
+
+// Adds step s to the sums and moves those behind it on.
+template <PanelFormat kFormat, int R, int i>
+ZIPAGE_ALWAYS_INLINE inline void run_step(const TileTask& t,
+                                          const StepWeights<kFormat>* w,
+                                          int32_t (&dots)[kInFlight][R][kPanel],
+                                          int64_t s,
+                                          __m512 (&sum)[R]) {
+  using S = Steps<kFormat>;
+  if (s >= t.num_steps) return;
+  if (t.fetch != nullptr) {
+    for (int64_t byte = 0; byte < S::kBytes; byte += 64)
+      __builtin_prefetch(t.fetch + s * S::kBytes + byte, 0, 3);
+  }
+  constexpr int kStored = (i + kStoresAhead) % kInFlight;
+  store_step<kStored>(t, dots[kStored][0], s + kStoresAhead);
+  multiply_step<kFormat, i>(t, w, s + kInFlight);
+  const Int8Block* in = t.x + s / S::kPerBlock;
+  const Scales512 scales = w[s].scales;
+  unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
+    const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[i][r]));
+    sum[r] = _mm512_fmadd_ps(scales.d, _mm512_mul_ps(dot, _mm512_set1_ps(in->scale)), sum[r]);
+    if constexpr (has_offset(kFormat))
+      sum[r] = _mm512_fmadd_ps(scales.c, _mm512_set1_ps(in->scaled_sum), sum[r]);
+    in += t.x_stride;
+  });
+}
+
+// Sums stay in registers: no lambda may hold them across an asm statement.
+template <PanelFormat kFormat, int R>
+void run_tile(const TileTask& t, const StepWeights<kFormat>* w) {
+  alignas(64) int32_t dots[kInFlight][R][kPanel];
+  __m512 sum[R];
+  unroll<R>([&](auto r)
+                ZIPAGE_ALWAYS_INLINE { sum[r] = _mm512_loadu_ps(t.start + r * t.start_stride); });
+  multiply_step<kFormat, 0>(t, w, 0);
+  multiply_step<kFormat, 1>(t, w, 1);
+  multiply_step<kFormat, 2>(t, w, 2);
+  multiply_step<kFormat, 3>(t, w, 3);
+  store_step<0>(t, dots[0][0], 0);
+  store_step<1>(t, dots[1][0], 1);
+  for (int64_t s = 0; s < t.num_steps; s += kInFlight) {
+    run_step<kFormat, R, 0>(t, w, dots, s, sum);
+    run_step<kFormat, R, 1>(t, w, dots, s + 1, sum);
+    run_step<kFormat, R, 2>(t, w, dots, s + 2, sum);
+    run_step<kFormat, R, 3>(t, w, dots, s + 3, sum);
+  }
+  unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
+    _mm512_mask_storeu_ps(t.out + r * t.out_stride, t.outputs, sum[r]);
+  });
+}
+
+// Tiles [first, first + count) of R rows each against panel p. The last tile of all reaches back
+// into the one before.
+template <PanelFormat kFormat, int R>
+void run_panel(const LinearTask& task, int64_t p, int64_t first, int64_t count) {
+  using S = Steps<kFormat>;
+  StepWeights<kFormat> weights[kMostSteps];
+  alignas(64) float sums[kMostTiles][R][kPanel];
+  const std::byte* panel = task.panels + p * task.panel_bytes;
+  const int64_t num_blocks = task.in_features / kQuantBlock;
+  const int64_t num_steps = num_blocks * S::kPerBlock;
+  // Chunks of about one length: each begins with a wait for its first products.
+  const int64_t chunk = divide_up(num_blocks, divide_up(num_steps, kMostSteps)) * S::kPerBlock;
+  const int64_t outputs = min(kPanel, task.num_outputs - p * kPanel);
+  TileTask t = {};
+  t.x_stride = num_blocks;
+  for (int64_t begin = 0; begin < num_steps; begin += chunk) {
+    const int64_t end = min(begin + chunk, num_steps);
+    unpack<kFormat>(panel, begin, end, weights);
+    t.num_steps = end - begin;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = min((first + i) * R, task.num_rows - R);
+      t.x = reinterpret_cast<const Int8Block*>(task.x) + row * num_blocks + begin / S::kPerBlock;
+      t.start = begin > 0 ? sums[i][0] : task.bias == nullptr ? kZeros : task.bias + p * kPanel;
+      t.start_stride = begin > 0 ? kPanel : 0;
+      const bool last = end == num_steps;
+      t.out = last ? task.out + row * task.out_stride + p * kPanel : sums[i][0];
+      t.out_stride = last ? task.out_stride : kPanel;
+      t.outputs = static_cast<__mmask16>(last ? (1 << outputs) - 1 : 0xffff);
+      // The next panel, while the first rows meet this one.
+      t.fetch = first + i == 0 ? panel + task.panel_bytes + begin * S::kBytes : nullptr;
+      run_tile<kFormat, R>(t, weights);
+    }
+  }
+}
+
+template <PanelFormat kFormat, int R>
+void run_tiles(const LinearTask& task) {
+  using S = Steps<kFormat>;
+  TileConfig config;
+  for (int i = 0; i < 8; ++i) {
+    config.rows[i] = i < 6 ? R : S::kLines;
+    config.row_bytes[i] = i == 4 || i == 5 ? S::kInputs : 64;
+  }
+  TILE_CONFIGURE(config);
+  const int64_t num_tiles = divide_up(task.num_rows, R);
+  for (int64_t p = task.panel_begin; p < task.panel_end; ++p) {
+    for (int64_t first = 0; first < num_tiles; first += kMostTiles)
+      run_panel<kFormat, R>(task, p, first, min(kMostTiles, num_tiles - first));
+  }
+  TILE_RELEASE();
+}
+
+// Takes tiles of the height that computes the fewest rows, and of those the highest.
+template <PanelFormat kFormat>
+void run_int8_amx(const LinearTask& task) {
+  const int64_t rows = task.num_rows;
+  const auto computed = [rows](int64_t height) {
+    return rows < height ? INT64_MAX : divide_up(rows, height) * height;
+  };
+  if (rows < kMinRows) {
+    linear_int8_avx512vnni(kFormat)(task);
+  } else if (rows >= 16 && computed(16) <= min(computed(12), computed(8))) {
+    run_tiles<kFormat, 16>(task);
+  } else if (computed(12) <= computed(8)) {
+    run_tiles<kFormat, 12>(task);
+  } else {
+    run_tiles<kFormat, 8>(task);
+  }
+}
+
+}  // namespace
+
+LinearKernel linear_int8_amx(PanelFormat format) {
+  static constexpr LinearKernel kOf[kNumQuantFormats] = {
+      run_int8_amx<PanelFormat::kQ8>,    run_int8_amx<PanelFormat::kQ4>,
+      run_int8_amx<PanelFormat::kQ4Min>, run_int8_amx<PanelFormat::kQ5>,
+      run_int8_amx<PanelFormat::kQ5Min>, run_int8_amx<PanelFormat::kQ4K>,
+      run_int8_amx<PanelFormat::kQ5K>,   run_int8_amx<PanelFormat::kQ6K>};
+  return kOf[static_cast<int>(format) - static_cast<int>(PanelFormat::kQ8)];
+}
+
+}  // namespace zipage::cpu
