@@ -43,6 +43,11 @@ CUtensorMap make_matrix_map(const CudaContext& context,
   return encode(context, data, 2, sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
+bool page_map_fits(const CudaContext& context, const PagedKvView& kv) {
+  return context.is_hopper() && context.encode_tensor_map != nullptr &&
+         int64_t{kv.num_blocks} * kv.num_kv_heads * kv.block_size < (int64_t{1} << 31);
+}
+
 CUtensorMap make_page_map(const CudaContext& context,
                           const PagedKvView& kv,
                           const void* data,

@@ -637,10 +637,9 @@ bool run(Params& params, const CudaContext&, cudaStream_t stream) {
 }
 
 bool takes(const AttentionInput& input, const PagedKvView& kv, const CudaContext& context) {
-  return context.is_hopper() && context.encode_tensor_map != nullptr && kv.dtype == DType::kBF16 &&
-         kv.query_dtype == DType::kBF16 && (kv.head_dim == 64 || kv.head_dim == 128) &&
-         input.group <= kGroup && kv.window_size <= kWindow && kv.block_size % kTileKeys == 0 &&
-         int64_t{kv.num_blocks} * kv.num_kv_heads * kv.block_size < (int64_t{1} << 31);
+  return page_map_fits(context, kv) && kv.dtype == DType::kBF16 && kv.query_dtype == DType::kBF16 &&
+         (kv.head_dim == 64 || kv.head_dim == 128) && input.group <= kGroup &&
+         kv.window_size <= kWindow && kv.block_size % kTileKeys == 0;
 }
 
 }  // namespace

@@ -282,11 +282,10 @@ void run(const Params& params, int units, cudaStream_t stream) {
 bool takes(const RedundancyArgs& args, const CudaContext& context) {
   const PagedKvView& kv = *args.kv;
   // With a threshold below 0 the cleared diagonal would count.
-  return context.is_hopper() && context.encode_tensor_map != nullptr &&
-         args.mode == Redundancy::kLightning && !args.derotate && args.similarity_threshold >= 0 &&
-         kv.dtype == DType::kBF16 && (kv.head_dim == 64 || kv.head_dim == 128) &&
-         (kv.block_size == 128 || kv.block_size == 256) &&
-         int64_t{kv.num_blocks} * kv.num_kv_heads * kv.block_size < (int64_t{1} << 31);
+  return page_map_fits(context, kv) && args.mode == Redundancy::kLightning && !args.derotate &&
+         args.similarity_threshold >= 0 && kv.dtype == DType::kBF16 &&
+         (kv.head_dim == 64 || kv.head_dim == 128) &&
+         (kv.block_size == 128 || kv.block_size == 256);
 }
 
 }  // namespace
