@@ -118,8 +118,8 @@ int run(int argc, char** argv) {
     if (!options.model.empty() && options.model != shape.model) continue;
     if (shape.in % packed_block_elements(options.weights) != 0) continue;
     Stack stack(backend, shape, options.weights, 256);
-    for (const int64_t rows : {1, 2, 4, 8, 16, 64, 256}) {
-      const double seconds = stack.best_call(rows, 0.3);
+    for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+      const double seconds = stack.best_call(rows, 0.2);
       const double bytes = static_cast<double>(stack.weight_bytes()) / seconds;
       const double flops = 2.0 * static_cast<double>(rows * shape.out * shape.in) / seconds;
       std::printf("%-13s %-8s %7ld %6ld %5ld %10.1f %8.1f %5.0f%% %9.1f %5.0f%%\n", shape.model,
