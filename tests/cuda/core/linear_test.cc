@@ -114,9 +114,7 @@ TEST(Linear, F32RowDoesNotDependOnTheBatch) {
   }
 }
 
-TEST(Linear, Bf16) {
-  Device device(DType::kBF16);
-  int count = 0;
+std::vector<LinearCase> bf16_cases() {
   std::vector<LinearCase> cases;
   for (const int32_t tokens :
        {1, 2, 3, 4, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 157, 160, 161, 192, 193, 300}) {
@@ -130,41 +128,66 @@ TEST(Linear, Bf16) {
     cases.push_back({2048, 136, tokens});
     cases.push_back({3072, 2048, tokens});
   }
-  for (const LinearCase& c : cases) {
+  return cases;
+}
+
+// Calls body(case, has a bias, type of the output, operands).
+template <typename Body>
+void for_each_bf16_case(Device& device, Body body) {
+  for (const LinearCase& c : bf16_cases()) {
     for (const DType out_dtype : {DType::kBF16, DType::kF32}) {
       const bool bias = c.tokens % 2 == 1;
-      // cuda_linear.cc, Product: no model has such rows.
-      const bool cublas_rounds_sum = bias && out_dtype == DType::kBF16 && c.out % 8 != 0;
-      const Operands o =
-          make_operands(device, DType::kBF16, c, bias, 7 + static_cast<uint64_t>(c.tokens));
-      // Twice: the second run finds what the first left in the workspace.
-      for (int repeat = 0; repeat < 2; ++repeat) {
-        Buffer out = device.poisoned(static_cast<size_t>(dtype_bytes(out_dtype, c.out * c.tokens)));
-        device.backend->linear(
-            {DType::kBF16, out_dtype, o.weight.get(), o.x_device.data(), c.tokens, out.data()},
-            *device.stream);
-        check_output(device, o, c, DType::kBF16, out_dtype, out, name(c), cublas_rounds_sum);
-        ++count;
-      }
-      for (const std::string kernel : {"gemv", "stream", "cuBLASLt"}) {
-        Buffer out = device.poisoned(static_cast<size_t>(dtype_bytes(out_dtype, c.out * c.tokens)));
-        const LinearArgs args{DType::kBF16,      out_dtype, o.weight.get(),
-                              o.x_device.data(), c.tokens,  out.data()};
-        auto& stream = static_cast<CudaStream&>(*device.stream);
-        CudaLinear& linear = device.backend->linear_kernels();
-        if (kernel == "cuBLASLt") {
-          linear.run_cublas(args, stream);
-        } else if (!(kernel == "gemv" ? linear.run_gemv(args, stream)
-                                      : linear.run_stream(args, stream))) {
-          continue;
-        }
-        check_output(device, o, c, DType::kBF16, out_dtype, out, name(c) + " " + kernel,
-                     cublas_rounds_sum && kernel == "cuBLASLt");
-        ++count;
-      }
+      body(c, bias, out_dtype,
+           make_operands(device, DType::kBF16, c, bias, 7 + static_cast<uint64_t>(c.tokens)));
     }
   }
-  RecordProperty("products", count);
+}
+
+// Twice each: the second run finds what the first left in the workspace.
+TEST(Linear, Bf16) {
+  Device device(DType::kBF16);
+  for_each_bf16_case(device, [&](const LinearCase& c, bool bias, DType out_dtype,
+                                 const Operands& o) {
+    // cuda_linear.cc, Product: no model has such rows.
+    const bool cublas_rounds_sum = bias && out_dtype == DType::kBF16 && c.out % 8 != 0;
+    const LinearArgs args{DType::kBF16, out_dtype, o.weight.get(), o.x_device.data(), c.tokens, {}};
+    const auto bytes = static_cast<size_t>(dtype_bytes(out_dtype, c.out * c.tokens));
+    for (const std::string kernel : {"chosen", "chosen again", "cuBLASLt"}) {
+      Buffer out = device.poisoned(bytes);
+      LinearArgs to_out = args;
+      to_out.out = out.data();
+      if (kernel == "cuBLASLt") {
+        auto& stream = static_cast<CudaStream&>(*device.stream);
+        device.backend->linear_kernels().run_cublas(to_out, stream);
+      } else {
+        device.backend->linear(to_out, *device.stream);
+      }
+      check_output(device, o, c, DType::kBF16, out_dtype, out, name(c) + " " + kernel,
+                   cublas_rounds_sum);
+    }
+  });
+}
+
+TEST(Linear, OwnKernels) {
+  Device device(DType::kBF16);
+  auto& stream = static_cast<CudaStream&>(*device.stream);
+  CudaLinear& linear = device.backend->linear_kernels();
+  int count[2] = {};
+  for_each_bf16_case(device, [&](const LinearCase& c, bool, DType out_dtype, const Operands& o) {
+    const auto bytes = static_cast<size_t>(dtype_bytes(out_dtype, c.out * c.tokens));
+    for (int run = 0; run < 4; ++run) {
+      Buffer out = device.poisoned(bytes);
+      const LinearArgs args{DType::kBF16,      out_dtype, o.weight.get(),
+                            o.x_device.data(), c.tokens,  out.data()};
+      const bool gemv = run % 2 == 0;
+      if (!(gemv ? linear.run_gemv(args, stream) : linear.run_stream(args, stream))) continue;
+      check_output(device, o, c, DType::kBF16, out_dtype, out,
+                   name(c) + (gemv ? " gemv" : " stream"));
+      ++count[run % 2];
+    }
+  });
+  RecordProperty("gemv", count[0]);
+  RecordProperty("stream", count[1]);
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ struct Shared {
   static constexpr int kEmpty = kFull + 2 * kStages * 8;
   static constexpr int kSumsFull = kEmpty + 2 * kStages * 8;  // [2] barriers
   static constexpr int kBiasFull = kSumsFull + 2 * 8;
-  static constexpr int kQueriesFull = kBiasFull + 8;  // [2] barriers
+  static constexpr int kBiasEmpty = kBiasFull + 8;
+  static constexpr int kQueriesFull = kBiasEmpty + 8;  // [2] barriers
   static constexpr int kQueriesEmpty = kQueriesFull + 2 * 8;
   static constexpr int kBytes = kQueriesEmpty + 2 * 8;
 };
@@ -247,6 +248,7 @@ __device__ void weigh_rows(const Params& params,
   const int lane = threadIdx.x % 32;
   float* bias = reinterpret_cast<float*>(memory + S::kBias);
   uint32_t turn = 0, parity = 0;
+  uint32_t bias_parity = 1;  // the first bias finds its place empty
   for (int index = cluster; index < params.units; index += params.clusters) {
     const Unit unit = unit_of(params.launch, static_cast<uint32_t>(index));
     const int window = min(params.launch.window_size, __ldg(params.in.lengths + unit.job));
@@ -254,6 +256,8 @@ __device__ void weigh_rows(const Params& params,
     if (lane == 0) mbarrier_expect(full, kParts * kRows * 4);
     wait_for_cluster(full, parity);
     const float* sums = reinterpret_cast<const float*>(memory + S::kSums) + turn * kParts * kRows;
+    mbarrier_wait(shared + S::kBiasEmpty, bias_parity);
+    bias_parity ^= 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane + 32 * half;
@@ -432,6 +436,8 @@ struct Scorer {
     const float* from = reinterpret_cast<const float*>(memory + S::kBias) + 16 * warp + lane / 4;
     bias[0] = from[0];
     bias[1] = from[8];
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(shared + S::kBiasEmpty);
   }
 
   // Halves the number of values a lane has: it keeps one half and gives the other to the lane
@@ -477,6 +483,7 @@ struct Scorer {
     fold<4, kPeak>(value, 4);
     float* merge = reinterpret_cast<float*>(memory + S::kMerge) + warpgroup * (4 * 128);
     float* to = merge + warp * 128 + lane / 8 * 32 + lane / 4 % 2 * 16 + lane % 4 * 2;
+    named_barrier(1 + warpgroup, 128);  // what was there has been read
     *reinterpret_cast<float2*>(to) = make_float2(value[0], value[1]);
     *reinterpret_cast<float2*>(to + 8) = make_float2(value[2], value[3]);
     named_barrier(1 + warpgroup, 128);
@@ -545,7 +552,6 @@ struct Scorer {
       for (int i = 0; i < kKept; ++i) {
         if (first + i < rounds.twice) multiply(acc[i], first + i);
       }
-      named_barrier(1 + warpgroup, 128);  // the place where warps meet has been read
       finish(first, rounds.twice, older);
     }
     if (rounds.twice > 0) release_queries();
@@ -573,6 +579,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     mbarrier_init(shared + S::kSumsFull, 1);
     mbarrier_init(shared + S::kSumsFull + 8, 1);
     mbarrier_init(shared + S::kBiasFull, 1);
+    mbarrier_init(shared + S::kBiasEmpty, kConsumers / 32);
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(shared + S::kQueriesFull + 8 * i, kQueryLoaders);
       mbarrier_init(shared + S::kQueriesEmpty + 8 * i, kConsumers / 32);
