@@ -14,7 +14,8 @@ namespace zipage::cpu {
 namespace {
 
 constexpr int64_t kPanel = 16;
-constexpr int64_t kMinRows = 8;     // with fewer, vectors are as fast
+constexpr int64_t kMinRows = 8;  // with fewer, vectors are as fast
+constexpr int64_t kTileRows = 16;
 constexpr int64_t kMostSteps = 24;  // whose weights, unpacked, stay in the first-level cache ...
 constexpr int64_t kMostTiles = 8;   // ... for so many tiles of rows, as do the sums of those
 
@@ -197,7 +198,7 @@ void run_panel(const LinearTask& task, int64_t p, int64_t first, int64_t count) 
 }
 
 template <PanelFormat kFormat, int R>
-void run_tiles(const LinearTask& task) {
+void configure_tiles() {
   using S = Steps<kFormat>;
   TileConfig config;
   for (int i = 0; i < 8; ++i) {
@@ -205,11 +206,144 @@ void run_tiles(const LinearTask& task) {
     config.row_bytes[i] = i == 4 || i == 5 ? S::kInputs : 64;
   }
   TILE_CONFIGURE(config);
+}
+
+template <PanelFormat kFormat, int R>
+void run_tiles(const LinearTask& task) {
+  configure_tiles<kFormat, R>();
   const int64_t num_tiles = divide_up(task.num_rows, R);
   for (int64_t p = task.panel_begin; p < task.panel_end; ++p) {
     for (int64_t first = 0; first < num_tiles; first += kMostTiles)
       run_panel<kFormat, R>(task, p, first, min(kMostTiles, num_tiles - first));
   }
+  TILE_RELEASE();
+}
+
+// One tile of rows against all panels, as one run of steps: the tiles of a panel's first steps are
+// under way while the sums of the one before end, and weights are unpacked where products leave
+// the vectors time.
+template <PanelFormat kFormat, int R>
+class Run {
+ public:
+  explicit Run(const LinearTask& task)
+      : task_(task),
+        groups_(task.panels + task.panel_begin * task.panel_bytes),
+        x_(reinterpret_cast<const Int8Block*>(task.x)),
+        x_stride_(task.in_features / kQuantBlock),
+        panel_steps_(x_stride_ * S::kPerBlock),
+        num_steps_((task.panel_end - task.panel_begin) * panel_steps_),
+        panel_(task.panel_begin) {}
+
+  void run() {
+    __m512 sum[R];
+    begin_panel(sum);
+    for (int64_t i = 0; i < kUnpackedAhead; i += 2) {
+      unpack_at<0>(i);
+      unpack_at<1>(i + 1);
+    }
+    multiply<0>(0);
+    multiply<1>(1);
+    multiply<2>(2);
+    multiply<3>(3);
+    store<0>(0);
+    store<1>(1);
+    for (int64_t i = 0; i < num_steps_; i += kInFlight) {
+      step<0>(i, sum);
+      step<1>(i + 1, sum);
+      step<2>(i + 2, sum);
+      step<3>(i + 3, sum);
+    }
+  }
+
+ private:
+  using S = Steps<kFormat>;
+  static constexpr int64_t kUnpacked = 16;
+  static constexpr int64_t kUnpackedAhead = 12;  // of the sums: eight ahead of the products
+  static constexpr int64_t kFetchedAhead = 24;
+  static_assert(kUnpackedAhead % kInFlight == 0 && kUnpackedAhead < kUnpacked);
+
+  // Panels follow each other without a gap, so that a step's place does not depend on its panel's.
+  const std::byte* group_at(int64_t step) const {
+    return groups_ + step / (S::kPerBlock * S::kLayout.num_blocks) * S::kLayout.group_bytes();
+  }
+  template <int kPart>
+  ZIPAGE_ALWAYS_INLINE inline void unpack_at(int64_t step) {
+    if (step >= num_steps_) return;
+    unpack_step<kFormat, kPart % S::kPerBlock>(
+        group_at(step), step / S::kPerBlock % S::kLayout.num_blocks, weights_[step % kUnpacked]);
+  }
+  // Functions of a step that is i modulo kInFlight.
+  template <int i>
+  ZIPAGE_ALWAYS_INLINE inline void multiply(int64_t step) {
+    if (step >= num_steps_) return;
+    const int8_t* x = x_[next_x_ / S::kPerBlock].values + next_x_ % S::kPerBlock * S::kInputs;
+    TILE_LOAD(4 + i % 2, x, x_stride_ * static_cast<int64_t>(sizeof(Int8Block)));
+    TILE_LOAD(6 + i % 2, weights_[step % kUnpacked].lines, kLineBytes);
+    TILE_ZERO(i);
+    TILE_MULTIPLY_ADD_INT8(i, 4 + i % 2, 6 + i % 2);
+    if (++next_x_ == panel_steps_) next_x_ = 0;
+  }
+  template <int i>
+  ZIPAGE_ALWAYS_INLINE inline void store(int64_t step) {
+    if (step < num_steps_) TILE_STORE(i, dots_[i][0], kLineBytes);
+  }
+  template <int i>
+  ZIPAGE_ALWAYS_INLINE inline void step(int64_t step, __m512 (&sum)[R]) {
+    if (step >= num_steps_) return;
+    const std::byte* fetch = groups_ + (step + kFetchedAhead) * S::kBytes;
+    for (int64_t byte = 0; byte < S::kBytes; byte += 64) __builtin_prefetch(fetch + byte, 0, 3);
+    unpack_at<i>(step + kUnpackedAhead);
+    store<(i + kStoresAhead) % kInFlight>(step + kStoresAhead);
+    multiply<i>(step + kInFlight);
+    const Int8Block* in = x_ + at_ / S::kPerBlock;
+    const Scales512 scales = weights_[step % kUnpacked].scales;
+    unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
+      const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots_[i][r]));
+      sum[r] = _mm512_fmadd_ps(scales.d, _mm512_mul_ps(dot, _mm512_set1_ps(in->scale)), sum[r]);
+      if constexpr (has_offset(kFormat))
+        sum[r] = _mm512_fmadd_ps(scales.c, _mm512_set1_ps(in->scaled_sum), sum[r]);
+      in += x_stride_;
+    });
+    if (++at_ == panel_steps_) {
+      end_panel(sum);
+      begin_panel(sum);
+    }
+  }
+
+  ZIPAGE_ALWAYS_INLINE inline void begin_panel(__m512 (&sum)[R]) {
+    const float* start =
+        task_.bias == nullptr || panel_ == task_.panel_end ? kZeros : task_.bias + panel_ * kPanel;
+    const __m512 value = _mm512_loadu_ps(start);
+    unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE { sum[r] = value; });
+  }
+  ZIPAGE_ALWAYS_INLINE inline void end_panel(const __m512 (&sum)[R]) {
+    const int64_t outputs = min(kPanel, task_.num_outputs - panel_ * kPanel);
+    const auto mask = static_cast<__mmask16>((1 << outputs) - 1);
+    float* out = task_.out + panel_ * kPanel;
+    unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
+      if (r < task_.num_rows) _mm512_mask_storeu_ps(out + r * task_.out_stride, mask, sum[r]);
+    });
+    ++panel_;
+    at_ = 0;
+  }
+
+  alignas(64) int32_t dots_[kInFlight][R][kPanel];
+  StepWeights<kFormat> weights_[kUnpacked];
+  const LinearTask& task_;
+  const std::byte* const groups_;
+  const Int8Block* const x_;  // with rows up to R, of which those past the task's may be anything
+  const int64_t x_stride_;
+  const int64_t panel_steps_;
+  const int64_t num_steps_;
+  int64_t panel_;
+  int64_t at_ = 0;      // the step within its panel, of the sums
+  int64_t next_x_ = 0;  // of the products
+};
+
+template <PanelFormat kFormat, int R>
+void run_few(const LinearTask& task) {
+  configure_tiles<kFormat, R>();
+  Run<kFormat, R>(task).run();
   TILE_RELEASE();
 }
 
@@ -222,7 +356,13 @@ void run_int8_amx(const LinearTask& task) {
   };
   if (rows < kMinRows) {
     linear_int8_avx512vnni(kFormat)(task);
-  } else if (rows >= 16 && computed(16) <= min(computed(12), computed(8))) {
+  } else if (rows <= 8) {
+    run_few<kFormat, 8>(task);
+  } else if (rows <= 12) {
+    run_few<kFormat, 12>(task);
+  } else if (rows <= kTileRows) {
+    run_few<kFormat, 16>(task);
+  } else if (computed(16) <= min(computed(12), computed(8))) {
     run_tiles<kFormat, 16>(task);
   } else if (computed(12) <= computed(8)) {
     run_tiles<kFormat, 12>(task);

@@ -51,9 +51,7 @@ struct Shared {
   static constexpr int kFull = kBias + kRows * 4;                  // [warpgroup, stage] barriers
   static constexpr int kEmpty = kFull + 2 * kStages * 8;
   static constexpr int kSumsFull = kEmpty + 2 * kStages * 8;  // [2] barriers
-  static constexpr int kBiasFull = kSumsFull + 2 * 8;
-  static constexpr int kBiasEmpty = kBiasFull + 8;
-  static constexpr int kQueriesFull = kBiasEmpty + 8;  // [2] barriers
+  static constexpr int kQueriesFull = kSumsFull + 2 * 8;      // [2] barriers
   static constexpr int kQueriesEmpty = kQueriesFull + 2 * 8;
   static constexpr int kBytes = kQueriesEmpty + 2 * 8;
 };
@@ -65,8 +63,16 @@ struct Job {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+// Barriers of a block: where the warps of a warpgroup meet (one each), and between the warp that
+// weighs rows and both warpgroups.
+constexpr int kMeet = 1, kBiasWritten = 3, kBiasRead = 4;
+constexpr int kBiasThreads = 32 + kConsumers;
+
 __device__ inline void named_barrier(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ inline void arrive_at_barrier(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
@@ -248,7 +254,6 @@ __device__ void weigh_rows(const Params& params,
   const int lane = threadIdx.x % 32;
   float* bias = reinterpret_cast<float*>(memory + S::kBias);
   uint32_t turn = 0, parity = 0;
-  uint32_t bias_parity = 1;  // the first bias finds its place empty
   for (int index = cluster; index < params.units; index += params.clusters) {
     const Unit unit = unit_of(params.launch, static_cast<uint32_t>(index));
     const int window = min(params.launch.window_size, __ldg(params.in.lengths + unit.job));
@@ -256,8 +261,7 @@ __device__ void weigh_rows(const Params& params,
     if (lane == 0) mbarrier_expect(full, kParts * kRows * 4);
     wait_for_cluster(full, parity);
     const float* sums = reinterpret_cast<const float*>(memory + S::kSums) + turn * kParts * kRows;
-    mbarrier_wait(shared + S::kBiasEmpty, bias_parity);
-    bias_parity ^= 1;
+    if (index != cluster) named_barrier(kBiasRead, kBiasThreads);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane + 32 * half;
@@ -281,8 +285,7 @@ __device__ void weigh_rows(const Params& params,
       const bool valid = query_of(row) < window && head_of(row) < params.in.group;
       bias[row] = valid ? weight - shift - log2_approx(sum) : -INFINITY;
     }
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + S::kBiasFull);
+    arrive_at_barrier(kBiasWritten, kBiasThreads);
     turn ^= 1;
     if (turn == 0) parity ^= 1;
   }
@@ -431,13 +434,12 @@ struct Scorer {
     }
   }
 
-  __device__ void receive_bias(uint32_t unit_parity) {
-    mbarrier_wait(shared + S::kBiasFull, unit_parity);
+  __device__ void receive_bias(bool is_last_unit) {
+    named_barrier(kBiasWritten, kBiasThreads);
     const float* from = reinterpret_cast<const float*>(memory + S::kBias) + 16 * warp + lane / 4;
     bias[0] = from[0];
     bias[1] = from[8];
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + S::kBiasEmpty);
+    if (!is_last_unit) arrive_at_barrier(kBiasRead, kBiasThreads);
   }
 
   // Halves the number of values a lane has: it keeps one half and gives the other to the lane
@@ -483,10 +485,10 @@ struct Scorer {
     fold<4, kPeak>(value, 4);
     float* merge = reinterpret_cast<float*>(memory + S::kMerge) + warpgroup * (4 * 128);
     float* to = merge + warp * 128 + lane / 8 * 32 + lane / 4 % 2 * 16 + lane % 4 * 2;
-    named_barrier(1 + warpgroup, 128);  // what was there has been read
+    named_barrier(kMeet + warpgroup, 128);  // what was there has been read
     *reinterpret_cast<float2*>(to) = make_float2(value[0], value[1]);
     *reinterpret_cast<float2*>(to + 8) = make_float2(value[2], value[3]);
-    named_barrier(1 + warpgroup, 128);
+    named_barrier(kMeet + warpgroup, 128);
     const float* from = merge + warp * 32 + lane;
     float mine;
     if (kPeak) {
@@ -512,8 +514,10 @@ struct Scorer {
     if (lane == 0) mbarrier_arrive(shared + S::kQueriesEmpty + 8 * turn);
   }
 
-  // `job`, the `count`th unit of the cluster; the unit after it is `next_index`.
-  __device__ void score(uint32_t count, int next_index) {
+  // `job`, the `count`th unit of the cluster, `index`.
+  __device__ void score(uint32_t count, int index) {
+    const int next_index = min(index + params.clusters, params.units - 1);
+    const bool is_last_unit = index + params.clusters >= params.units;
     turn = count & 1;
     most[0] = most[1] = -INFINITY;
     total[0] = total[1] = 0;
@@ -543,7 +547,7 @@ struct Scorer {
     send_sums();
     const float history = load_history(rounds.twice);
     const Task next = task_of(next_index);  // while sums are on their way
-    receive_bias(count & 1);
+    receive_bias(is_last_unit);
     finish(rounds.twice, rounds.all, history);
 #pragma unroll 1
     for (int first = 0; first < rounds.twice; first += kKept) {
@@ -578,8 +582,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     mbarrier_init(shared + S::kSumsFull, 1);
     mbarrier_init(shared + S::kSumsFull + 8, 1);
-    mbarrier_init(shared + S::kBiasFull, 1);
-    mbarrier_init(shared + S::kBiasEmpty, kConsumers / 32);
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(shared + S::kQueriesFull + 8 * i, kQueryLoaders);
       mbarrier_init(shared + S::kQueriesEmpty + 8 * i, kConsumers / 32);
@@ -607,7 +609,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     scorer.job = scorer.task_of(cluster);
     uint32_t count = 0;
     for (int index = cluster; index < params.units; index += params.clusters) {
-      scorer.score(count++, min(index + params.clusters, params.units - 1));
+      scorer.score(count++, index);
     }
     cluster_barrier();  // nobody leaves while others still write here
   }
