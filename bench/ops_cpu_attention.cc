@@ -166,7 +166,7 @@ void bench_decode(cpu::CpuBackend& backend, const MachinePeak& peak, DType kv) {
   for (const HeadShape& heads : kHeads) {
     for (const int32_t block_size : {16, 256}) {
       for (const auto& [rows, kv_len] :
-           {std::pair{1, 512}, {1, 8192}, {1, 32768}, {16, 2048}, {64, 512}}) {
+           {std::pair{1, 512}, {1, 8192}, {1, 32768}, {16, 256}, {16, 2048}, {64, 512}}) {
         const int64_t bytes =
             2 * dtype_bytes(kv, heads.head_dim) * heads.num_kv_heads * rows * kv_len;
         const auto layers = static_cast<int32_t>(std::max<int64_t>(1, (int64_t{96} << 20) / bytes));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "backend/cpu/linear_plan.h"
 #include "backend/cpu/ops.h"
@@ -104,29 +106,39 @@ void run_expanded(const LinearPlan& plan, const LinearTask& task, std::byte* scr
   }
 }
 
+// A segment's part of a step.
+struct SegmentWork {
+  const LinearSegment* segment;
+  LinearPlan plan;
+  LinearTask task;  // all panels, all rows
+  Pieces pieces;
+  int64_t first_piece;  // of the pieces of all segments
+};
+
 // `scratch`: a thread's share lies at thread * share_bytes.
-void run_segment(const LinearSegment& segment,
-                 const LinearPlan& plan,
-                 const LinearTask& whole,
-                 std::byte* scratch,
-                 int64_t share_bytes,
-                 ThreadPool& pool) {
-  const Pieces pieces = cut(segment.num_panels(), whole.num_rows, pool.num_threads());
-  const auto run_piece = [&](int64_t piece, int thread) {
+void run_segments(std::span<const SegmentWork> work,
+                  std::byte* scratch,
+                  int64_t share_bytes,
+                  ThreadPool& pool) {
+  const auto run_piece = [&](int64_t index, int thread) {
+    const SegmentWork* of = &work.back();
+    while (index < of->first_piece) --of;
+    const Pieces& pieces = of->pieces;
+    const int64_t piece = index - of->first_piece;
     const int64_t row = piece / pieces.num_panel_pieces * pieces.rows;
-    LinearTask task = whole;
+    LinearTask task = of->task;
     task.panel_begin = piece % pieces.num_panel_pieces * pieces.panels;
-    task.panel_end = std::min(task.panel_begin + pieces.panels, segment.num_panels());
-    task.num_rows = std::min(pieces.rows, whole.num_rows - row);
-    task.x = whole.x + row * whole.x_stride;
-    task.out = whole.out + row * whole.out_stride;
-    if (plan.expand == nullptr) {
-      plan.kernel(task);
+    task.panel_end = std::min(task.panel_begin + pieces.panels, of->segment->num_panels());
+    task.num_rows = std::min(pieces.rows, of->task.num_rows - row);
+    task.x += row * task.x_stride;
+    task.out += row * task.out_stride;
+    if (of->plan.expand == nullptr) {
+      of->plan.kernel(task);
     } else {
-      run_expanded(plan, task, scratch + thread * share_bytes);
+      run_expanded(of->plan, task, scratch + thread * share_bytes);
     }
   };
-  pool.for_each(pieces.count, run_piece);
+  pool.for_each(work.back().first_piece + work.back().pieces.count, run_piece);
 }
 
 // Rows as bf16, padded to whole tiles with zeros. Returns them as pairs.
@@ -198,6 +210,9 @@ void linear(const LinearArgs& args, CpuContext& context) {
     const float* x = static_cast<const float*>(args.x) + row * in_features;
     const float* rounded = nullptr;  // to bf16
     const float* int8 = nullptr;
+    std::vector<SegmentWork> work;
+    work.reserve(weight.segments().size());
+    int64_t num_pieces = 0;
     for (const LinearSegment& segment : weight.segments()) {
       const LinearPlan plan = plan_linear(segment.format, rows, context);
       const bool round = plan.inputs == InputForm::kBF16;
@@ -226,8 +241,11 @@ void linear(const LinearArgs& args, CpuContext& context) {
       task.num_rows = rows;
       task.out = static_cast<float*>(args.out) + row * weight.out_features() + segment.first_output;
       task.out_stride = weight.out_features();
-      run_segment(segment, plan, task, scratch + rounded_bytes, share_bytes, *context.pool);
+      const Pieces pieces = cut(segment.num_panels(), rows, context.pool->num_threads());
+      work.push_back({&segment, plan, task, pieces, num_pieces});
+      num_pieces += pieces.count;
     }
+    run_segments(work, scratch + rounded_bytes, share_bytes, *context.pool);
     row += rows;
   }
 }

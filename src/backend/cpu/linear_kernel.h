@@ -48,7 +48,8 @@ using ExpandPanel = void (*)(const std::byte* panel, int64_t in_features, float*
 ExpandPanel expand_avx2(PanelFormat format);
 LinearKernel linear_row_avx2(PanelFormat format);
 
-// Packed weights times inputs rounded to 8 bits: x is Int8Block [num_rows][in_features / 32].
+// Packed weights times inputs rounded to 8 bits: x is Int8Block [num_rows][in_features / 32], for
+// AMX followed by memory that may hold anything up to a multiple of 16 rows.
 struct Int8Block {
   int8_t values[kQuantBlock];
   float scale;       // input = scale * value; NaN where an input was NaN or infinite

@@ -36,7 +36,7 @@ constexpr PlainKernels kAvx512Kernels = {linear_bf16_avx512, linear_f16_avx512, 
 // memory decides.
 constexpr int64_t kMinTileRows = 8;
 // So many rows make up for expanding packed weights to bf16: tiles of bytes scale each block.
-constexpr int64_t kMinExpandedTileRows = 128;
+constexpr int64_t kMinExpandedTileRows = 96;
 
 // Packed weights, inputs as they are: f32 sums over weights as the file defines them.
 LinearPlan plan_packed(PanelFormat format, int64_t num_rows, const CpuContext& context) {
