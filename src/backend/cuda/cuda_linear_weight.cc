@@ -1,29 +1,32 @@
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "backend/cuda/cuda_check.h"
 #include "backend/cuda/cuda_linear.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "tensor/dequantize.h"
 
 namespace zipage {
 
 namespace {
 
-// Elements [begin, begin + count) of `tensor` in `dtype` (kF32 or kBF16).
-void convert(const HostTensor& tensor, int64_t begin, int64_t count, DType dtype, std::byte* to) {
+// Elements [begin, begin + values.size()) of `tensor`, whole blocks of a packed type.
+void read_elements(const HostTensor& tensor, int64_t begin, std::span<float> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (is_packed(tensor.dtype)) {
+    const std::byte* data = tensor.data + dtype_bytes(tensor.dtype, begin);
+    dequantize({tensor.name, tensor.dtype, {count}, data}, values);
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
-    const float value = element_as_f32(tensor, begin + i);
-    if (dtype == DType::kF32) {
-      reinterpret_cast<float*>(to)[i] = value;
-    } else {
-      reinterpret_cast<uint16_t*>(to)[i] = f32_to_bf16(value);
-    }
+    values[static_cast<size_t>(i)] = element_as_f32(tensor, begin + i);
   }
 }
 
-// Copies a host tensor to the device in `dtype`, a few megabytes at a time where it must be
-// converted.
+// Copies a host tensor to the device in `dtype` (kF32 or kBF16), a few megabytes at a time where it
+// must be converted.
 void upload(const HostTensor& tensor, DType dtype, std::byte* to) {
   const int64_t count = num_elements(tensor.shape);
   if (tensor.dtype == dtype) {
@@ -32,13 +35,21 @@ void upload(const HostTensor& tensor, DType dtype, std::byte* to) {
     return;
   }
   constexpr int64_t kChunk = int64_t{1} << 22;
-  const size_t element = static_cast<size_t>(packed_block_bytes(dtype));
-  std::vector<std::byte> chunk(static_cast<size_t>(std::min(count, kChunk)) * element);
+  std::vector<float> values;
+  std::vector<uint16_t> rounded;
   for (int64_t begin = 0; begin < count; begin += kChunk) {
-    const int64_t part = std::min(kChunk, count - begin);
-    convert(tensor, begin, part, dtype, chunk.data());
-    ZIPAGE_CUDA_CHECK(cudaMemcpy(to + static_cast<size_t>(begin) * element, chunk.data(),
-                                 static_cast<size_t>(part) * element, cudaMemcpyHostToDevice));
+    values.resize(static_cast<size_t>(std::min(kChunk, count - begin)));
+    read_elements(tensor, begin, values);
+    const void* chunk = values.data();
+    if (dtype == DType::kBF16) {
+      rounded.resize(values.size());
+      std::transform(values.begin(), values.end(), rounded.begin(), f32_to_bf16);
+      chunk = rounded.data();
+    }
+    ZIPAGE_CUDA_CHECK(
+        cudaMemcpy(to + dtype_bytes(dtype, begin), chunk,
+                   static_cast<size_t>(dtype_bytes(dtype, static_cast<int64_t>(values.size()))),
+                   cudaMemcpyHostToDevice));
   }
 }
 
@@ -91,11 +102,6 @@ std::unique_ptr<LinearWeight> CudaLinear::make_weight(std::span<const HostTensor
     if (part.shape.size() != 2 || part.shape[1] != in_features) {
       fail_invalid("tensor {}: shape {}, expected [any, {}]", part.name, to_string(part.shape),
                    in_features);
-    }
-    if (is_packed(part.dtype)) {
-      fail(StatusCode::kUnimplemented,
-           "tensor {}: {} weights have no CUDA kernel; the loader must hand over f32, f16 or bf16",
-           part.name, to_string(part.dtype));
     }
     out_features += part.shape[0];
   }

@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_linear.h"
 #include "cuda/core/device.h"
+#include "tensor/dequantize.h"
 
 namespace zipage::test {
 namespace {
@@ -139,6 +140,37 @@ void for_each_bf16_case(Device& device, Body body) {
       const bool bias = c.tokens % 2 == 1;
       body(c, bias, out_dtype,
            make_operands(device, DType::kBF16, c, bias, 7 + static_cast<uint64_t>(c.tokens)));
+    }
+  }
+}
+
+// Weights of a GGUF file are multiplied as what they mean, rounded to the model's type.
+TEST(Linear, PackedWeights) {
+  constexpr int64_t kOut = 80, kIn = 512;
+  constexpr int32_t kTokens = 3;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Device device(dtype);
+    Random random(9);
+    const Buffer x = device.upload(rounded(random.normal(kTokens * kIn), dtype), dtype);
+    for (const DType type :
+         {DType::kQ8_0, DType::kQ4_1, DType::kQ5_0, DType::kQ4_K, DType::kQ6_K}) {
+      std::vector<std::byte> bytes(static_cast<size_t>(dtype_bytes(type, kOut * kIn)));
+      for (size_t i = 0; i < bytes.size(); ++i)  // small finite numbers in every type
+        bytes[i] = static_cast<std::byte>(i * 2654435761u >> 13 & 0x3f);
+      const HostTensor packed{"w", type, {kOut, kIn}, bytes.data()};
+      std::vector<float> values(kOut * kIn);
+      dequantize(packed, values);
+      const HostTensor plain{
+          "w", DType::kF32, {kOut, kIn}, reinterpret_cast<const std::byte*>(values.data())};
+      std::vector<std::byte> results[2];
+      for (const HostTensor* tensor : {&packed, &plain}) {
+        const auto weight = device.backend->make_linear({tensor, 1}, {});
+        Buffer out = device.poisoned(4 * kOut * kTokens);
+        device.backend->linear({dtype, DType::kF32, weight.get(), x.data(), kTokens, out.data()},
+                               *device.stream);
+        results[tensor == &packed] = device.download(out.data(), out.bytes());
+      }
+      EXPECT_EQ(results[0], results[1]) << to_string(type);
     }
   }
 }
