@@ -2,6 +2,7 @@
 // bandwidth, prefill in GFLOP/s and its share of the f32 multiply-add peak, both measured in the
 // same run; the sampler in microseconds a row. usage: bench_ops_cpu_attention [--isa NAME]
 // [--threads N] [--kv f32|bf16|f16] [--part decode|prefill|sample]
+// [--model WORD]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -26,7 +27,7 @@ double now_seconds() {
 struct Options {
   BackendOptions backend;
   DType kv = DType::kBF16;
-  std::string part;
+  std::string part, model;
 };
 
 Options parse(int argc, char** argv) {
@@ -36,6 +37,7 @@ Options parse(int argc, char** argv) {
     if (flag == "--isa") options.backend.isa = value;
     if (flag == "--threads") options.backend.num_threads = std::atoi(value.c_str());
     if (flag == "--part") options.part = value;
+    if (flag == "--model") options.model = value;
     if (flag == "--kv") {
       for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
         if (value == to_string(dtype)) options.kv = dtype;
@@ -160,10 +162,12 @@ class AttentionBench {
   double read_bytes_ = 0, flops_ = 0;
 };
 
-void bench_decode(cpu::CpuBackend& backend, const MachinePeak& peak, DType kv) {
+void bench_decode(cpu::CpuBackend& backend, const MachinePeak& peak, const Options& options) {
+  const DType kv = options.kv;
   std::printf("\ndecode, kv %s\n%-14s %6s %5s %7s %10s %8s %7s\n", to_string(kv), "heads of",
               "block", "rows", "length", "us/layer", "GB/s", "share");
   for (const HeadShape& heads : kHeads) {
+    if (!options.model.empty() && options.model != heads.model) continue;
     for (const int32_t block_size : {16, 256}) {
       for (const auto& [rows, kv_len] :
            {std::pair{1, 512}, {1, 8192}, {1, 32768}, {16, 256}, {16, 2048}, {64, 512}}) {
@@ -180,10 +184,12 @@ void bench_decode(cpu::CpuBackend& backend, const MachinePeak& peak, DType kv) {
   }
 }
 
-void bench_prefill(cpu::CpuBackend& backend, const MachinePeak& peak, DType kv) {
+void bench_prefill(cpu::CpuBackend& backend, const MachinePeak& peak, const Options& options) {
+  const DType kv = options.kv;
   std::printf("\nprefill, kv %s\n%-14s %6s %7s %7s %10s %8s %7s\n", to_string(kv), "heads of",
               "block", "tokens", "length", "us/layer", "GFLOP/s", "share");
   for (const HeadShape& heads : kHeads) {
+    if (!options.model.empty() && options.model != heads.model) continue;
     for (const int32_t block_size : {16, 256}) {
       for (const auto& [tokens, kv_len] :
            {std::pair{64, 64}, {256, 2048}, {1024, 1024}, {4, 4096}}) {
@@ -252,8 +258,8 @@ int run(int argc, char** argv) {
   const MachinePeak peak = measure_peak(backend.context());
   std::printf("%s\nread %.2f GB/s, multiply-add %.1f GFLOP/s\n", backend.info().name.c_str(),
               peak.read_bytes_per_second * 1e-9, peak.flops_per_second * 1e-9);
-  if (options.part.empty() || options.part == "decode") bench_decode(backend, peak, options.kv);
-  if (options.part.empty() || options.part == "prefill") bench_prefill(backend, peak, options.kv);
+  if (options.part.empty() || options.part == "decode") bench_decode(backend, peak, options);
+  if (options.part.empty() || options.part == "prefill") bench_prefill(backend, peak, options);
   if (options.part.empty() || options.part == "sample") bench_sample(backend);
   return 0;
 }
