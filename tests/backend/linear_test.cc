@@ -369,13 +369,15 @@ TEST_P(Linear, StacksPartsWithTheirBiases) {
   const bool packed = is_packed(GetParam().weights);
   if (packed && GetParam().compute != DType::kF32) return;  // these inputs are not exact in 8 bits
   const int64_t in = packed ? packed_block_elements(GetParam().weights) : 50;
-  const int64_t outs[] = {33, 7, 16};
+  constexpr int kParts = 7;
+  const int64_t outs[kParts] = {33, 7, 16, 3, 5, 17, 2};
   const DType other = GetParam().weights == DType::kF32 ? DType::kBF16 : DType::kF32;
-  const DType types[] = {GetParam().weights, GetParam().weights, other};  // two segments
+  const DType own = GetParam().weights;  // parts of one type beside each other are one segment: six
+  const DType types[kParts] = {own, own, other, own, other, own, other};
   std::vector<Matrix> matrices, biases;
   std::vector<HostTensor> parts, bias_parts;
   std::vector<float> all_w, all_b;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kParts; ++i) {
     matrices.push_back(make_weights(types[i], {outs[i], in}, random, true));
     biases.push_back(make_matrix(i == 1 ? DType::kBF16 : DType::kF32, {outs[i]},
                                  random_integers(random, outs[i])));
@@ -385,10 +387,10 @@ TEST_P(Linear, StacksPartsWithTheirBiases) {
   for (const Matrix& m : matrices) parts.push_back(m.tensor);
   for (const Matrix& m : biases) bias_parts.push_back(m.tensor);
   const auto weight = backend_->make_linear(parts, bias_parts);
-  ASSERT_EQ(weight->out_features(), 56);
+  ASSERT_EQ(weight->out_features(), 83);
   const std::vector<float> x = random_integers(random, 9 * in);
   for (const int64_t rows : {1, 9}) {
-    expect_near_oracle(run_linear(*backend_, *weight, x, rows), x, all_w, all_b, rows, 56, in, 0);
+    expect_near_oracle(run_linear(*backend_, *weight, x, rows), x, all_w, all_b, rows, 83, in, 0);
   }
 }
 

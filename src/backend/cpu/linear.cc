@@ -1,10 +1,10 @@
 #include "backend/cpu/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "backend/cpu/linear_plan.h"
 #include "backend/cpu/ops.h"
@@ -115,6 +115,8 @@ struct SegmentWork {
   int64_t first_piece;  // of the pieces of all segments
 };
 
+constexpr size_t kSegmentsAtOnce = 4;
+
 // `scratch`: a thread's share lies at thread * share_bytes.
 void run_segments(std::span<const SegmentWork> work,
                   std::byte* scratch,
@@ -210,9 +212,15 @@ void linear(const LinearArgs& args, CpuContext& context) {
     const float* x = static_cast<const float*>(args.x) + row * in_features;
     const float* rounded = nullptr;  // to bf16
     const float* int8 = nullptr;
-    std::vector<SegmentWork> work;
-    work.reserve(weight.segments().size());
+    std::array<SegmentWork, kSegmentsAtOnce> work;
+    size_t num_segments = 0;
     int64_t num_pieces = 0;
+    const auto run = [&] {
+      run_segments({work.data(), num_segments}, scratch + rounded_bytes, share_bytes,
+                   *context.pool);
+      num_segments = 0;
+      num_pieces = 0;
+    };
     for (const LinearSegment& segment : weight.segments()) {
       const LinearPlan plan = plan_linear(segment.format, rows, context);
       const bool round = plan.inputs == InputForm::kBF16;
@@ -242,10 +250,11 @@ void linear(const LinearArgs& args, CpuContext& context) {
       task.out = static_cast<float*>(args.out) + row * weight.out_features() + segment.first_output;
       task.out_stride = weight.out_features();
       const Pieces pieces = cut(segment.num_panels(), rows, context.pool->num_threads());
-      work.push_back({&segment, plan, task, pieces, num_pieces});
+      if (num_segments == work.size()) run();
+      work[num_segments++] = {&segment, plan, task, pieces, num_pieces};
       num_pieces += pieces.count;
     }
-    run_segments(work, scratch + rounded_bytes, share_bytes, *context.pool);
+    run();
     row += rows;
   }
 }
