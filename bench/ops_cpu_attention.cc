@@ -1,8 +1,7 @@
 // Speed of the CPU's attention and sampler: decode in GB/s of K and V and its share of the read
 // bandwidth, prefill in GFLOP/s and its share of the f32 multiply-add peak, both measured in the
 // same run; the sampler in microseconds a row. usage: bench_ops_cpu_attention [--isa NAME]
-// [--threads N] [--kv f32|bf16|f16] [--part decode|prefill|sample]
-// [--model WORD]
+// [--threads N] [--kv f32|bf16|f16] [--part decode|prefill|sample] [--model WORD]
 #include <algorithm>
 #include <chrono>
 #include <cmath>

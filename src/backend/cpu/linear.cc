@@ -1,9 +1,7 @@
 #include "backend/cpu/linear.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "backend/cpu/linear_plan.h"
@@ -106,41 +104,29 @@ void run_expanded(const LinearPlan& plan, const LinearTask& task, std::byte* scr
   }
 }
 
-// A segment's part of a step.
-struct SegmentWork {
-  const LinearSegment* segment;
-  LinearPlan plan;
-  LinearTask task;  // all panels, all rows
-  Pieces pieces;
-  int64_t first_piece;  // of the pieces of all segments
-};
-
-constexpr size_t kSegmentsAtOnce = 4;
-
 // `scratch`: a thread's share lies at thread * share_bytes.
-void run_segments(std::span<const SegmentWork> work,
-                  std::byte* scratch,
-                  int64_t share_bytes,
-                  ThreadPool& pool) {
-  const auto run_piece = [&](int64_t index, int thread) {
-    const SegmentWork* of = &work.back();
-    while (index < of->first_piece) --of;
-    const Pieces& pieces = of->pieces;
-    const int64_t piece = index - of->first_piece;
+void run_segment(const LinearSegment& segment,
+                 const LinearPlan& plan,
+                 const LinearTask& whole,
+                 std::byte* scratch,
+                 int64_t share_bytes,
+                 ThreadPool& pool) {
+  const Pieces pieces = cut(segment.num_panels(), whole.num_rows, pool.num_threads());
+  const auto run_piece = [&](int64_t piece, int thread) {
     const int64_t row = piece / pieces.num_panel_pieces * pieces.rows;
-    LinearTask task = of->task;
+    LinearTask task = whole;
     task.panel_begin = piece % pieces.num_panel_pieces * pieces.panels;
-    task.panel_end = std::min(task.panel_begin + pieces.panels, of->segment->num_panels());
-    task.num_rows = std::min(pieces.rows, of->task.num_rows - row);
-    task.x += row * task.x_stride;
-    task.out += row * task.out_stride;
-    if (of->plan.expand == nullptr) {
-      of->plan.kernel(task);
+    task.panel_end = std::min(task.panel_begin + pieces.panels, segment.num_panels());
+    task.num_rows = std::min(pieces.rows, whole.num_rows - row);
+    task.x = whole.x + row * whole.x_stride;
+    task.out = whole.out + row * whole.out_stride;
+    if (plan.expand == nullptr) {
+      plan.kernel(task);
     } else {
-      run_expanded(of->plan, task, scratch + thread * share_bytes);
+      run_expanded(plan, task, scratch + thread * share_bytes);
     }
   };
-  pool.for_each(work.back().first_piece + work.back().pieces.count, run_piece);
+  pool.for_each(pieces.count, run_piece);
 }
 
 // Rows as bf16, padded to whole tiles with zeros. Returns them as pairs.
@@ -212,15 +198,6 @@ void linear(const LinearArgs& args, CpuContext& context) {
     const float* x = static_cast<const float*>(args.x) + row * in_features;
     const float* rounded = nullptr;  // to bf16
     const float* int8 = nullptr;
-    std::array<SegmentWork, kSegmentsAtOnce> work;
-    size_t num_segments = 0;
-    int64_t num_pieces = 0;
-    const auto run = [&] {
-      run_segments({work.data(), num_segments}, scratch + rounded_bytes, share_bytes,
-                   *context.pool);
-      num_segments = 0;
-      num_pieces = 0;
-    };
     for (const LinearSegment& segment : weight.segments()) {
       const LinearPlan plan = plan_linear(segment.format, rows, context);
       const bool round = plan.inputs == InputForm::kBF16;
@@ -249,12 +226,8 @@ void linear(const LinearArgs& args, CpuContext& context) {
       task.num_rows = rows;
       task.out = static_cast<float*>(args.out) + row * weight.out_features() + segment.first_output;
       task.out_stride = weight.out_features();
-      const Pieces pieces = cut(segment.num_panels(), rows, context.pool->num_threads());
-      if (num_segments == work.size()) run();
-      work[num_segments++] = {&segment, plan, task, pieces, num_pieces};
-      num_pieces += pieces.count;
+      run_segment(segment, plan, task, scratch + rounded_bytes, share_bytes, *context.pool);
     }
-    run();
     row += rows;
   }
 }

@@ -14,7 +14,6 @@ namespace zipage::cpu {
 namespace {
 
 constexpr int64_t kPanel = 16;
-constexpr int64_t kMinRows = 8;  // with fewer, vectors are as fast
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kMostSteps = 24;  // whose weights, unpacked, stay in the first-level cache ...
 constexpr int64_t kMostTiles = 8;   // ... for so many tiles of rows, as do the sums of those
@@ -79,6 +78,39 @@ void unpack(const std::byte* panel, int64_t begin, int64_t end, StepWeights<kFor
   }
 }
 
+// Tile i = the products of a step's inputs, rows x_stride blocks apart, and weights.
+template <int i>
+ZIPAGE_ALWAYS_INLINE inline void multiply_tile(const int8_t* x,
+                                               int64_t x_stride,
+                                               const void* lines) {
+  TILE_LOAD(4 + i % 2, x, x_stride * static_cast<int64_t>(sizeof(Int8Block)));
+  TILE_LOAD(6 + i % 2, lines, kLineBytes);
+  TILE_ZERO(i);
+  TILE_MULTIPLY_ADD_INT8(i, 4 + i % 2, 6 + i % 2);
+}
+
+template <PanelFormat kFormat, int R>
+ZIPAGE_ALWAYS_INLINE inline void add_products(const int32_t (&dots)[R][kPanel],
+                                              const Scales512 scales,
+                                              const Int8Block* in,
+                                              int64_t x_stride,
+                                              __m512 (&sum)[R]) {
+  unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
+    const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[r]));
+    sum[r] = _mm512_fmadd_ps(scales.d, _mm512_mul_ps(dot, _mm512_set1_ps(in->scale)), sum[r]);
+    if constexpr (has_offset(kFormat))
+      sum[r] = _mm512_fmadd_ps(scales.c, _mm512_set1_ps(in->scaled_sum), sum[r]);
+    in += x_stride;
+  });
+}
+
+// Asks for a step's weights.
+template <PanelFormat kFormat>
+ZIPAGE_ALWAYS_INLINE inline void fetch_step(const std::byte* at) {
+  for (int64_t byte = 0; byte < Steps<kFormat>::kBytes; byte += 64)
+    __builtin_prefetch(at + byte, 0, 3);
+}
+
 // A tile of rows against steps of a panel.
 struct TileTask {
   const Int8Block* x;  // at the first step
@@ -100,10 +132,7 @@ ZIPAGE_ALWAYS_INLINE inline void multiply_step(const TileTask& t,
   using S = Steps<kFormat>;
   if (s >= t.num_steps) return;
   const int8_t* x = t.x[s / S::kPerBlock].values + s % S::kPerBlock * S::kInputs;
-  TILE_LOAD(4 + i % 2, x, t.x_stride * static_cast<int64_t>(sizeof(Int8Block)));
-  TILE_LOAD(6 + i % 2, w[s].lines, kLineBytes);
-  TILE_ZERO(i);
-  TILE_MULTIPLY_ADD_INT8(i, 4 + i % 2, 6 + i % 2);
+  multiply_tile<i>(x, t.x_stride, w[s].lines);
 }
 
 template <int i>
@@ -120,22 +149,11 @@ ZIPAGE_ALWAYS_INLINE inline void run_step(const TileTask& t,
                                           __m512 (&sum)[R]) {
   using S = Steps<kFormat>;
   if (s >= t.num_steps) return;
-  if (t.fetch != nullptr) {
-    for (int64_t byte = 0; byte < S::kBytes; byte += 64)
-      __builtin_prefetch(t.fetch + s * S::kBytes + byte, 0, 3);
-  }
+  if (t.fetch != nullptr) fetch_step<kFormat>(t.fetch + s * S::kBytes);
   constexpr int kStored = (i + kStoresAhead) % kInFlight;
   store_step<kStored>(t, dots[kStored][0], s + kStoresAhead);
   multiply_step<kFormat, i>(t, w, s + kInFlight);
-  const Int8Block* in = t.x + s / S::kPerBlock;
-  const Scales512 scales = w[s].scales;
-  unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-    const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[i][r]));
-    sum[r] = _mm512_fmadd_ps(scales.d, _mm512_mul_ps(dot, _mm512_set1_ps(in->scale)), sum[r]);
-    if constexpr (has_offset(kFormat))
-      sum[r] = _mm512_fmadd_ps(scales.c, _mm512_set1_ps(in->scaled_sum), sum[r]);
-    in += t.x_stride;
-  });
+  add_products<kFormat, R>(dots[i], w[s].scales, t.x + s / S::kPerBlock, t.x_stride, sum);
 }
 
 // Sums stay in registers: no lambda may hold them across an asm statement.
@@ -277,10 +295,7 @@ class Run {
   ZIPAGE_ALWAYS_INLINE inline void multiply(int64_t step) {
     if (step >= num_steps_) return;
     const int8_t* x = x_[next_x_ / S::kPerBlock].values + next_x_ % S::kPerBlock * S::kInputs;
-    TILE_LOAD(4 + i % 2, x, x_stride_ * static_cast<int64_t>(sizeof(Int8Block)));
-    TILE_LOAD(6 + i % 2, weights_[step % kUnpacked].lines, kLineBytes);
-    TILE_ZERO(i);
-    TILE_MULTIPLY_ADD_INT8(i, 4 + i % 2, 6 + i % 2);
+    multiply_tile<i>(x, x_stride_, weights_[step % kUnpacked].lines);
     if (++next_x_ == panel_steps_) next_x_ = 0;
   }
   template <int i>
@@ -290,20 +305,12 @@ class Run {
   template <int i>
   ZIPAGE_ALWAYS_INLINE inline void step(int64_t step, __m512 (&sum)[R]) {
     if (step >= num_steps_) return;
-    const std::byte* fetch = groups_ + (step + kFetchedAhead) * S::kBytes;
-    for (int64_t byte = 0; byte < S::kBytes; byte += 64) __builtin_prefetch(fetch + byte, 0, 3);
+    fetch_step<kFormat>(groups_ + (step + kFetchedAhead) * S::kBytes);
     unpack_at<i>(step + kUnpackedAhead);
     store<(i + kStoresAhead) % kInFlight>(step + kStoresAhead);
     multiply<i>(step + kInFlight);
-    const Int8Block* in = x_ + at_ / S::kPerBlock;
-    const Scales512 scales = weights_[step % kUnpacked].scales;
-    unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-      const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots_[i][r]));
-      sum[r] = _mm512_fmadd_ps(scales.d, _mm512_mul_ps(dot, _mm512_set1_ps(in->scale)), sum[r]);
-      if constexpr (has_offset(kFormat))
-        sum[r] = _mm512_fmadd_ps(scales.c, _mm512_set1_ps(in->scaled_sum), sum[r]);
-      in += x_stride_;
-    });
+    add_products<kFormat, R>(dots_[i], weights_[step % kUnpacked].scales, x_ + at_ / S::kPerBlock,
+                             x_stride_, sum);
     if (++at_ == panel_steps_) {
       end_panel(sum);
       begin_panel(sum);
@@ -354,9 +361,7 @@ void run_int8_amx(const LinearTask& task) {
   const auto computed = [rows](int64_t height) {
     return rows < height ? INT64_MAX : divide_up(rows, height) * height;
   };
-  if (rows < kMinRows) {
-    linear_int8_avx512vnni(kFormat)(task);
-  } else if (rows <= 8) {
+  if (rows <= 8) {
     run_few<kFormat, 8>(task);
   } else if (rows <= 12) {
     run_few<kFormat, 12>(task);

@@ -35,6 +35,9 @@ constexpr PlainKernels kAvx512Kernels = {linear_bf16_avx512, linear_f16_avx512, 
 // A tile product has 16 rows: with fewer than half of them in use, vectors are as fast, since
 // memory decides.
 constexpr int64_t kMinTileRows = 8;
+bool use_tiles(int64_t num_rows, const CpuContext& context) {
+  return context.isa == Isa::kAmx && num_rows >= kMinTileRows;
+}
 // So many rows make up for expanding packed weights to bf16: tiles of bytes scale each block.
 constexpr int64_t kMinExpandedTileRows = 96;
 
@@ -65,9 +68,9 @@ LinearPlan plan_packed_rounded(PanelFormat format, int64_t num_rows, const CpuCo
   plan.inputs = InputForm::kInt8;
   plan.round_int8 = round_int8_avx2;
   const bool vnni = context.isa >= Isa::kAvx512 && context.features.avx512_vnni;
-  plan.kernel = context.isa == Isa::kAmx ? linear_int8_amx(format)
-                : vnni                   ? linear_int8_avx512vnni(format)
-                                         : linear_int8_avx2(format);
+  plan.kernel = use_tiles(num_rows, context) ? linear_int8_amx(format)
+                : vnni                       ? linear_int8_avx512vnni(format)
+                                             : linear_int8_avx2(format);
   return plan;
 }
 
@@ -82,8 +85,7 @@ LinearPlan plan_x86(PanelFormat format, int64_t num_rows, const CpuContext& cont
       context.features.avx512_bf16) {
     plan.inputs = InputForm::kBF16;
     plan.round_inputs = round_inputs_avx512bf16;
-    const bool tiles = context.isa == Isa::kAmx && num_rows >= kMinTileRows;
-    plan.kernel = tiles ? linear_bf16_amx : linear_bf16_avx512bf16;
+    plan.kernel = use_tiles(num_rows, context) ? linear_bf16_amx : linear_bf16_avx512bf16;
   } else {
     plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).of(format);
   }
