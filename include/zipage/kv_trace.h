@@ -1,5 +1,11 @@
-// What the compressions of a run kept: reads the files that EngineOptions::kv_trace names. The
-// format stands in docs/kv-trace.md.
+// Reads a KV trace: which entries each compression of a run kept, and their scores.
+// EngineOptions::kv_trace writes such files; docs/kv-trace.md has the format. Implemented in
+// src/compress/kv_trace_file.cc.
+//
+//   auto file = KvTraceFile::open("run.kvtrace");
+//   for (KvTraceRecord record; file.value()->next(record).value();) { ... }
+//
+// Threads: one at a time per file.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +20,42 @@ namespace zipage {
 
 // One compression of one layer.
 struct KvTraceRecord {
-  uint64_t request_id = 0;  // as submit() returned it
-  int32_t index = 0;        // of the sequence in its request, < sampling.n
-  std::string external_id;  // Request::external_id
-  uint64_t sequence = 0;    // unique in an engine
-  uint64_t job_id = 0;      // of the compression: unique in an engine, ascending in a sequence
+  // As Engine::submit() returned it.
+  uint64_t request_id = 0;
+  // Which of the request's sampling.n sequences, from 0.
+  int32_t index = 0;
+  // Request::external_id.
+  std::string external_id;
+  // Unique in an engine.
+  uint64_t sequence = 0;
+  // The compression's id: unique in an engine, ascending in a sequence.
+  uint64_t job_id = 0;
   KvPolicy policy = KvPolicy::kPeak;
   int32_t layer = 0;
-  int32_t num_heads = 0;           // KV heads
-  int32_t length = 0;              // entries before
-  int32_t keep = 0;                // entries after
-  int32_t history = 0;             // entries that an earlier compression had kept; 0: the first
-  int32_t prompt_length = 0;       // tokens
-  int32_t tokens = 0;              // tokens of the sequence so far, evicted ones too
-  std::vector<int32_t> positions;  // [num_heads, keep] of the survivors, ascending in each head
-  std::vector<float> scores;       // [num_heads, keep], rounded to bfloat16; +inf: protected
+  // KV heads.
+  int32_t num_heads = 0;
+  // Entries per head before and after the compression.
+  int32_t length = 0;
+  int32_t keep = 0;
+  // Entries per head that an earlier compression had kept; 0 at a sequence's first compression.
+  int32_t history = 0;
+  // Prompt tokens, and all tokens of the sequence so far (evicted ones too).
+  int32_t prompt_length = 0;
+  int32_t tokens = 0;
+  // [num_heads, keep]: positions of the survivors, ascending in each head.
+  std::vector<int32_t> positions;
+  // [num_heads, keep]: their scores, rounded to bfloat16. +inf marks a protected entry.
+  std::vector<float> scores;
 };
 
 class KvTraceFile {
  public:
-  // kNotFound when the file cannot be opened, kDataLoss when it is no trace.
+  // Fails with kNotFound if the file cannot be opened, with kDataLoss if it is not a KV trace.
   static Result<std::unique_ptr<KvTraceFile>> open(const std::string& path);
   virtual ~KvTraceFile() = default;
-  // Reads the next record; false at the end of the file. kDataLoss names the byte of the record
-  // that is not as documented: the last one, when the program that wrote it was killed.
+  // Reads the next record; false at the end of the file. Fails with kDataLoss, naming the byte at
+  // which a malformed record begins. The last record of a program that was killed is often cut
+  // short.
   virtual Result<bool> next(KvTraceRecord& record) = 0;
 };
 

@@ -1,4 +1,11 @@
-// The options of the method (docs/method.md) and of the engine. Names are those of the flags.
+// Options of the compression method (docs/method.md) and of the engine. A member `kv_budget` is the
+// flag `--kv-budget` of the program and the field "kv_budget" of the Python package.
+//
+//   EngineOptions options;
+//   options.model = "models/reasoner-16m";
+//   options.compression.kv_budget = 512;
+//
+// Threads: plain values. Implemented in src/base/options.cc.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +18,18 @@
 
 namespace zipage {
 
-// How the entries that survive a compression are chosen (method.md 3.3).
+// How a compression chooses the entries that survive (method.md 3.3).
 enum class KvPolicy { kPeak, kPaper, kAttention, kRedundancy, kGlobal, kRecency, kRandom };
-enum class ScoreReduce { kMax, kSum };           // how history and new score meet (3.1.2)
-enum class Pooling { kFirst, kNever, kAlways };  // when the attention score is max-pooled (3.1.3)
-enum class Redundancy { kLightning, kFlash, kRaw };  // which pairs of keys are compared (3.1.4)
-enum class Combine { kConvex, kSubtract };           // lambda*S-(1-lambda)*R, or S-lambda*R (3.1.5)
-enum class Scheduling { kHybrid, kConstrained };     // method.md 5
+// How the history F and a new attention score are joined (3.1.2).
+enum class ScoreReduce { kMax, kSum };
+// Which compressions max-pool the attention score (3.1.3).
+enum class Pooling { kFirst, kNever, kAlways };
+// Which pairs of keys the redundancy score compares (3.1.4).
+enum class Redundancy { kLightning, kFlash, kRaw };
+// kConvex: lambda * S - (1 - lambda) * R. kSubtract: S - lambda * R (3.1.5).
+enum class Combine { kConvex, kSubtract };
+// Which waiting requests are admitted (method.md 5).
+enum class Scheduling { kHybrid, kConstrained };
 
 const char* to_string(KvPolicy);
 const char* to_string(ScoreReduce);
@@ -25,7 +37,7 @@ const char* to_string(Pooling);
 const char* to_string(Redundancy);
 const char* to_string(Combine);
 const char* to_string(Scheduling);
-// Each parse names the accepted words in its error.
+// Each parser's error lists the accepted words.
 Result<KvPolicy> parse_kv_policy(const std::string& text);
 Result<ScoreReduce> parse_score_reduce(const std::string& text);
 Result<Pooling> parse_pooling(const std::string& text);
@@ -33,70 +45,95 @@ Result<Redundancy> parse_redundancy(const std::string& text);
 Result<Combine> parse_combine(const std::string& text);
 Result<Scheduling> parse_scheduling(const std::string& text);
 
-// kv_budget of an engine or request whose KV cache is not capped.
+// The kv_budget of an engine or request whose KV cache is not capped.
 inline constexpr int64_t kFullKv = 0;
 
-// Scores and selection. A member without a value takes the default of its policy: see resolved().
+// Scores and selection. An optional member without a value takes its policy's default; see
+// resolved().
 struct CompressionOptions {
   KvPolicy kv_policy = KvPolicy::kPeak;
-  int64_t kv_budget =
-      2048;  // tokens kept per layer and KV head, a multiple of block_size; or kFullKv
-  int32_t window_size = 16;            // w: queries in the observation window; divides block_size
-  std::optional<double> score_weight;  // lambda: 0.2 (paper and its parts), 0.3 (peak)
-  double score_decay = 0.8;            // alpha
+  // Tokens kept per layer and KV head: a multiple of block_size, or kFullKv.
+  int64_t kv_budget = 2048;
+  // w: how many of the newest queries score the cached tokens. Divides block_size.
+  int32_t window_size = 16;
+  // lambda. Default: 0.3 for policy peak, 0.2 for paper and its parts.
+  std::optional<double> score_weight;
+  // alpha: how fast the history F decays.
+  double score_decay = 0.8;
   ScoreReduce score_reduce = ScoreReduce::kMax;
   Pooling pooling = Pooling::kFirst;
   int32_t pooling_width = 5;
   Redundancy redundancy = Redundancy::kLightning;
-  double redundancy_temperature = 0.4;  // tau
-  double similarity_threshold = 0.5;    // p
+  // tau.
+  double redundancy_temperature = 0.4;
+  // p: keys whose cosine similarity is above it count as similar.
+  double similarity_threshold = 0.5;
   Combine combine = Combine::kConvex;
-  bool derotate = false;              // compare keys turned back by their own position
-  int32_t attention_half_life = 128;  // H, tokens
+  // Undo each key's rotary embedding before keys are compared.
+  bool derotate = false;
+  // H, in tokens.
+  int32_t attention_half_life = 128;
   int32_t sink_tokens = 0;
   bool protect_prompt = false;
-  std::optional<int32_t> protect_newest;  // 0 (paper and its parts), 64 (peak)
+  // Newest tokens that are never evicted. Default: 64 for policy peak, 0 for paper and its parts.
+  std::optional<int32_t> protect_newest;
   int32_t layer_stride = 8;
-  uint64_t random_seed = 0;  // policy random
+  // For policy random.
+  uint64_t random_seed = 0;
 
   bool capped() const { return kv_budget != kFullKv; }
-  // A copy whose optional members are filled in; or the error that names the option at fault.
+  // A copy whose optional members all have a value, or an error that names the option at fault.
   Result<CompressionOptions> resolved(int32_t block_size) const;
 };
 
 struct EngineOptions {
-  std::string model;            // folder of safetensors files, or a GGUF file
-  std::string tokenizer;        // folder; empty: the model's
-  std::string device = "auto";  // auto | cpu | cuda
-  std::string dtype = "auto";   // auto | float32 | bfloat16 | float16: arithmetic of the layers
-  std::string kv_cache_dtype = "auto";  // auto (as dtype) | float32 | bfloat16 | float16
-  std::string load_format = "auto";     // auto | safetensors | gguf | dummy
-  int64_t max_model_len = 0;            // tokens; 0: the model's
-  int32_t block_size = 256;             // tokens a block
-  int64_t kv_cache_memory_bytes = 0;    // 0: from gpu_memory_utilization, or 1 GiB on a CPU
-  int64_t num_gpu_blocks_override = 0;  // 0: from the memory
+  // A folder of safetensors files, or a GGUF file.
+  std::string model;
+  // A folder with the tokenizer's files. Empty: the model's own.
+  std::string tokenizer;
+  // auto | cpu | cuda
+  std::string device = "auto";
+  // Arithmetic of the layers: auto | float32 | bfloat16 | float16
+  std::string dtype = "auto";
+  // auto (as dtype) | float32 | bfloat16 | float16
+  std::string kv_cache_dtype = "auto";
+  // auto | safetensors | gguf | dummy
+  std::string load_format = "auto";
+  // In tokens. 0: the model's own limit.
+  int64_t max_model_len = 0;
+  // Tokens per KV block.
+  int32_t block_size = 256;
+  // 0: derived from gpu_memory_utilization on a GPU, 1 GiB on a CPU.
+  int64_t kv_cache_memory_bytes = 0;
+  // 0: as many blocks as the memory holds.
+  int64_t num_gpu_blocks_override = 0;
   double gpu_memory_utilization = 0.9;
   int64_t swap_space_bytes = 0;
   int32_t max_num_seqs = 256;
-  int32_t max_num_batched_tokens = 0;  // tokens a step; 0: 512 on a CPU, 4096 on a GPU
-  int32_t max_queued_requests = 0;     // 0: no limit
+  // Tokens per step. 0: 512 on a CPU, 4096 on a GPU.
+  int32_t max_num_batched_tokens = 0;
+  // 0: no limit.
+  int32_t max_queued_requests = 0;
   bool enable_prefix_caching = true;
   bool async_compression = true;
-  bool enforce_eager = false;  // no CUDA graphs
+  // Run without CUDA graphs.
+  bool enforce_eager = false;
   Scheduling scheduling = Scheduling::kHybrid;
   CompressionOptions compression;
-  // File that records which entries each compression keeps, and their scores (zipage/kv_trace.h);
-  // empty: none. Steps wait for compressions while it is written: for looking, not for speed.
+  // A file that records which entries each compression keeps, and their scores (zipage/kv_trace.h).
+  // Empty: none. Steps wait for each compression while it is written, so it is for study, not for
+  // speed.
   std::string kv_trace;
-  int32_t num_threads = 0;  // CPU threads; 0: all cores
+  // CPU threads. 0: all cores.
+  int32_t num_threads = 0;
   uint64_t seed = 0;
   int32_t tensor_parallel_size = 1;
-  // Receives log lines ("info", "warning", ...) and the progress of loading; empty: dropped. Called
-  // on the thread that creates the engine or runs its steps.
+  // Receive log lines (level "info", "warning", ...) and the progress of loading. Empty: dropped.
+  // Called on the thread that creates the engine or runs its steps.
   std::function<void(const std::string& level, const std::string& line)> log;
   std::function<void(const std::string& what, int64_t done, int64_t total)> progress;
-  // Called on the thread that runs steps, after each step's callbacks; must not block. One post a
-  // step to another thread goes here.
+  // Called once per step after its callbacks, on the thread that runs steps. Must not block. The
+  // place to hand a step's tokens to another thread in one post.
   std::function<void()> step_done;
 };
 

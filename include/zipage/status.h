@@ -1,4 +1,11 @@
-// What went wrong, for callers of the public API. See docs/engine-contract.md.
+// Errors of the public API: a Status says what went wrong, a Result<T> is a value or the Status
+// that explains why there is none. Nothing in include/zipage throws.
+//
+//   Result<std::unique_ptr<Engine>> engine = Engine::create(options);
+//   if (!engine.ok()) std::cerr << engine.status().message() << "\n";
+//
+// Threads: values like any other; no shared state. Implemented in src/base/error.cc, which also
+// maps the library's internal exceptions to codes.
 #pragma once
 
 #include <optional>
@@ -10,15 +17,24 @@ namespace zipage {
 
 enum class StatusCode {
   kOk = 0,
-  kInvalidArgument,    // the caller's input is wrong; the message names the field and what is right
-  kNotFound,           // a file, tensor or model that was named does not exist
-  kDataLoss,           // a file is truncated or inconsistent
-  kUnimplemented,      // understood, and not supported
-  kResourceExhausted,  // memory, disk or a queue is full
-  kFailedPrecondition,  // the call does not fit the object's state
-  kCancelled,           // aborted by the caller
-  kUnavailable,         // a device or service is not there
-  kInternal,            // our bug
+  // The caller's input is wrong. The message names the field, what came and what would be right.
+  kInvalidArgument,
+  // A file, tensor or model that was named does not exist.
+  kNotFound,
+  // A file is truncated or inconsistent.
+  kDataLoss,
+  // Understood, but not supported.
+  kUnimplemented,
+  // Memory, disk or a queue is full.
+  kResourceExhausted,
+  // The call does not fit the object's state.
+  kFailedPrecondition,
+  // Aborted by the caller.
+  kCancelled,
+  // A device or service is not there.
+  kUnavailable,
+  // A bug in Zipage.
+  kInternal,
 };
 
 // The code's name in lower case with underscores, for example "invalid_argument".
@@ -26,7 +42,8 @@ const char* to_string(StatusCode code);
 
 class [[nodiscard]] Status {
  public:
-  Status() = default;  // ok
+  // Success.
+  Status() = default;
   Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
@@ -42,13 +59,15 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(runtime/explicit)
-  Result(Status status)
-      : state_(std::in_place_index<1>, std::move(status)) {}  // NOLINT(runtime/explicit)
+  // Both conversions are implicit on purpose: a function returns a T or a Status.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}
 
   bool ok() const { return state_.index() == 0; }
   Status status() const { return ok() ? Status() : std::get<1>(state_); }
-  // Undefined unless ok().
+  // The value. Undefined behaviour unless ok().
   T& value() & { return std::get<0>(state_); }
   const T& value() const& { return std::get<0>(state_); }
   T&& value() && { return std::get<0>(std::move(state_)); }

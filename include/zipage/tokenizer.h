@@ -1,4 +1,10 @@
-// Text to token ids and back, and chat messages to prompts.
+// Text to token ids and back, and chat messages to prompts. Implemented in src/tokenizer.
+//
+//   auto tokenizer = Tokenizer::load("models/reasoner-16m");
+//   std::vector<int32_t> ids = tokenizer.value()->encode("mul 1234*5678");
+//
+// Threads: const members of a Tokenizer may be called from any thread. An IncrementalDecoder
+// belongs to one sequence and one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +19,37 @@
 
 namespace zipage {
 
-// Turns ids into text as they come. Never emits half a UTF-8 character.
+// Turns the ids of one sequence into text as they come. Never emits part of a UTF-8 character.
 class IncrementalDecoder {
  public:
   virtual ~IncrementalDecoder() = default;
-  // The text that `id` completes; may be empty.
+  // Returns the text that `id` completes; may be empty.
   virtual std::string push(int32_t id) = 0;
-  // What is left at the end; broken bytes become U+FFFD.
+  // Returns what is left at the end. Bytes that are not UTF-8 become U+FFFD.
   virtual std::string finish() = 0;
 };
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // BOS and the like, as the tokenizer's post-processor says
-  bool parse_special_tokens = true;  // "<|im_end|>" in the text becomes its id
+  // Add BOS and the like, as the tokenizer's post-processor says.
+  bool add_special_tokens = true;
+  // Turn the text of a special token, such as "<|im_end|>", into its id.
+  bool parse_special_tokens = true;
 };
 
 struct ChatOptions {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  std::string chat_template;    // empty: the model's
-  std::string template_kwargs;  // JSON object of extra variables; empty: none
-  std::string tools;            // JSON array; empty: none
+  // A Jinja template. Empty: the model's own.
+  std::string chat_template;
+  // A JSON object of extra template variables. Empty: none.
+  std::string template_kwargs;
+  // A JSON array of tool definitions. Empty: none.
+  std::string tools;
 };
 
-// Thread-safe: const members may be called from any thread.
 class Tokenizer {
  public:
-  // `path`: a folder with tokenizer.json (and tokenizer_config.json), or a GGUF file.
+  // Loads `path`: a folder with tokenizer.json (and tokenizer_config.json), or a GGUF file.
   static Result<std::unique_ptr<Tokenizer>> load(const std::string& path);
   virtual ~Tokenizer() = default;
 
@@ -50,17 +60,19 @@ class Tokenizer {
   virtual std::unique_ptr<IncrementalDecoder> new_decoder(
       bool skip_special_tokens = true) const = 0;
 
-  virtual int32_t vocab_size() const = 0;  // largest id + 1
+  // The largest id plus one.
+  virtual int32_t vocab_size() const = 0;
   virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
-  virtual std::string id_to_token(
-      int32_t id) const = 0;  // as in the vocabulary file; "" if unknown
-  virtual std::string id_to_bytes(int32_t id) const = 0;  // the raw bytes that the token adds
+  // The token as the vocabulary file writes it. Empty if the id is unknown.
+  virtual std::string id_to_token(int32_t id) const = 0;
+  // The bytes that the token adds to the text.
+  virtual std::string id_to_bytes(int32_t id) const = 0;
   virtual bool is_special(int32_t id) const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;
   virtual std::optional<int32_t> eos_id() const = 0;
 
   virtual bool has_chat_template() const = 0;
-  // `messages`: a JSON array of {"role", "content", ...}. The prompt's text.
+  // Renders a prompt. `messages_json` is a JSON array of objects {"role", "content", ...}.
   virtual Result<std::string> apply_chat_template(const std::string& messages_json,
                                                   const ChatOptions& options = {}) const = 0;
 };
