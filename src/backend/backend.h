@@ -1,7 +1,11 @@
-// The narrow interface between the engine and a device. One object a device; every op takes its
-// stream. An op only enqueues: it is done when the stream, or an event recorded after it, says so
-// (a CPU's main stream runs at once). Errors: Error for bad arguments and exhausted memory at
-// start; an op that fails later surfaces at synchronize() or query().
+// Backend: the narrow interface between the engine and a device. One object per device; every op
+// takes its stream as an argument.
+//
+// An op only enqueues. It is done when its stream, or an event recorded after it, says so (a CPU's
+// main stream runs each op at once). Bad arguments, and memory that is missing at the start, throw
+// Error; an op that fails later surfaces at synchronize() or query().
+//
+// Thread: the engine's.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +24,8 @@ namespace zipage {
 
 enum class MemorySpace {
   kDevice,
-  kHost,  // pinned where the device can tell the difference
+  // Pinned where the device can tell the difference.
+  kHost,
 };
 
 // Move-only owner of a piece of memory.
@@ -65,9 +70,12 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual void record(Stream& stream) = 0;
-  virtual bool query() = 0;  // true when reached; rethrows a failure of the work before it
-  virtual void wait() = 0;   // blocks the host
-  virtual void block(Stream& stream) = 0;  // later work of `stream` waits for it
+  // True when reached; rethrows a failure of the work before it.
+  virtual bool query() = 0;
+  // Blocks the host.
+  virtual void wait() = 0;
+  // Later work of `stream` waits for it.
+  virtual void block(Stream& stream) = 0;
   // Device time between two events that were reached, `earlier` first; 0 where ops run at once and
   // the host can time them.
   virtual double seconds_since(Event& earlier) const {
@@ -93,35 +101,43 @@ class LinearWeight {
 };
 
 struct DeviceInfo {
-  std::string name;        // "AMD EPYC, avx2, 2 threads", "NVIDIA H200"
-  std::string kind;        // "cpu" | "cuda"
-  size_t total_bytes = 0;  // memory
+  // "AMD EPYC, avx2, 2 threads", "NVIDIA H200"
+  std::string name;
+  // "cpu" | "cuda"
+  std::string kind;
+  // Memory
+  size_t total_bytes = 0;
   size_t free_bytes = 0;
   bool supports_graphs = false;
 };
 
 struct BackendOptions {
   int32_t device_index = 0;
-  int32_t num_threads = 0;    // CPU; 0: all cores
-  std::string isa;            // CPU: scalar | avx2 | avx512 | amx; empty: the best
-  DType dtype = DType::kF32;  // arithmetic of the layers: kF32, or kBF16 (a CPU may then round the
-                              // inputs of products)
+  // CPU; 0: all cores.
+  int32_t num_threads = 0;
+  // CPU: scalar | avx2 | avx512 | amx; empty: the best.
+  std::string isa;
+  // Arithmetic of the layers: kF32, or kBF16 (a CPU may then round the inputs of products).
+  DType dtype = DType::kF32;
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual DeviceInfo info() const = 0;
-  virtual DType activation_dtype() const = 0;  // f32 on a CPU; options.dtype on a GPU
+  // f32 on a CPU; options.dtype on a GPU.
+  virtual DType activation_dtype() const = 0;
 
   // Memory. allocate() throws kResourceExhausted with the sizes.
   virtual Buffer allocate(size_t bytes, MemorySpace space) = 0;
-  virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;  // any spaces
+  // Any spaces.
+  virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual void fill_zero(void* to, size_t bytes, Stream& stream) = 0;
 
   virtual std::unique_ptr<Stream> create_stream(bool low_priority) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
-  virtual void synchronize(Stream& stream) = 0;  // rethrows failures
+  // Rethrows failures.
+  virtual void synchronize(Stream& stream) = 0;
   // Ops between begin_capture and end_capture are recorded, not run. Only where supports_graphs.
   virtual void begin_capture(Stream& stream) = 0;
   virtual std::unique_ptr<Graph> end_capture(Stream& stream) = 0;
@@ -133,12 +149,15 @@ class Backend {
 
   // Largest workspaces for the given limits, in bytes.
   struct Limits {
-    int32_t max_tokens;  // a step
+    // Tokens per step.
+    int32_t max_tokens;
     int32_t max_rows;
-    int32_t max_kv_len;  // entries
+    // Entries
+    int32_t max_kv_len;
     int32_t num_q_heads, num_kv_heads, head_dim, block_size, window_size;
     int32_t vocab;
-    int32_t max_jobs, layer_stride, score_capacity;  // compression
+    // Compression
+    int32_t max_jobs, layer_stride, score_capacity;
   };
   virtual size_t attention_workspace_bytes(const Limits& limits) const = 0;
   virtual size_t sample_workspace_bytes(const Limits& limits) const = 0;

@@ -1,4 +1,8 @@
-// CHECK: our own bugs. Throws CheckFailure with the expression, the place and both values.
+// CHECK macros: assertions about our own bugs, in every build. A failed check throws CheckFailure
+// with the expression, both values, file and line. It ends what it touched (a step, a request), not
+// the process. Bad input is no bug: see base/error.h.
+//
+//   ZIPAGE_CHECK_LT(row, num_rows);
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,9 @@
-// Exceptions inside the library. They become a Status at the public API and at the step boundary.
+// Exceptions inside the library. Bad input throws Error; the public API and the step boundary turn
+// it into a Status. A bug throws CheckFailure (base/check.h), which becomes kInternal.
+//
+//   if (bits > 8) fail_invalid("{}: field 'bits' is {}; expected at most 8", file, bits);
+//
+// The message names the file, field or flag, what came and what would be right.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// A view of a callable: no allocation, valid only while the callable lives.
+// FunctionRef<R(Args...)>: a non-owning reference to a callable. Two pointers, no allocation; for
+// parameters of functions that call it before they return. Must not outlive the callable.
 #pragma once
 
 #include <type_traits>

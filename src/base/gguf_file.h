@@ -1,6 +1,11 @@
-// The container format of GGUF files, version 2 and 3: typed metadata and the list of tensors.
-// Every count, length and offset is checked against the size of the file. What the tensors' types
-// mean is not known here: see weights/gguf.h.
+// The container format of GGUF files, versions 2 and 3: typed metadata and a list of tensors.
+// Checks every count, length and offset against the size of the file, so that a hostile file is an
+// Error and never a wild read. Does not know what the tensors' types mean: see weights/gguf.h.
+//
+//   GgufFile file = GgufFile::open("model.gguf");
+//   int64_t layers = file.get_int("llama.block_count", 1, 1000);
+//
+// Threads: immutable once made; any thread may read it.
 #pragma once
 
 #include <cstddef>
@@ -32,24 +37,30 @@ enum class GgufType : uint32_t {
   kI64,
   kF64,
 };
-const char* to_string(GgufType type);  // "u8", "string", ...
+// "u8", "string", ...
+const char* to_string(GgufType type);
 
 // A value of the metadata; points into the file.
 struct GgufValue {
   GgufType type;
-  GgufType element_type;             // of an array; otherwise `type`
-  uint64_t count;                    // elements of an array; otherwise 1
-  std::span<const std::byte> bytes;  // the elements; strings with their lengths before them
+  // Of an array; otherwise `type`
+  GgufType element_type;
+  // Elements of an array; otherwise 1.
+  uint64_t count;
+  // The elements; strings with their lengths before them.
+  std::span<const std::byte> bytes;
 };
 
 struct GgufTensorInfo {
   std::string_view name;
-  std::vector<int64_t> extents;  // in the file's order: the innermost first; each at least 1
-  uint32_t type;                 // ggml's number
-  uint64_t offset;               // bytes from the start of the data
+  // In the file's order: the innermost first; each at least 1.
+  std::vector<int64_t> extents;
+  // ggml's number.
+  uint32_t type;
+  // Bytes from the start of the data.
+  uint64_t offset;
 };
 
-// Immutable once made: any thread may read it.
 class GgufFile {
  public:
   static constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
@@ -59,11 +70,13 @@ class GgufFile {
   static GgufFile parse(std::span<const std::byte> file, const std::string& path);
 
   const std::string& path() const { return path_; }
-  const MappedFile& mapping() const { return mapping_; }  // empty after parse()
+  // Empty after parse().
+  const MappedFile& mapping() const { return mapping_; }
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
   const std::vector<GgufTensorInfo>& tensors() const { return tensors_; }
-  std::span<const std::byte> data() const { return data_; }  // what tensor offsets count from
+  // What tensor offsets count from.
+  std::span<const std::byte> data() const { return data_; }
   const std::map<std::string_view, GgufValue>& metadata() const { return metadata_; }
 
   // find_*: nothing when the key is absent; get_*: kDataLoss then. Both: kDataLoss for another

@@ -1,4 +1,7 @@
-// Log lines go to one sink that the program installs; the library itself never prints.
+// Logger: a handle to the one log sink that the program installs. The library itself never prints.
+// Copies are cheap and share the sink; there is no global logger, so it is passed down.
+//
+// Threads: safe if the sink is.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +20,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 class Logger {
  public:
   using Sink = std::function<void(LogLevel, std::string_view)>;
-  Logger() = default;  // drops everything
+  // Drops everything.
+  Logger() = default;
   explicit Logger(Sink sink) : sink_(std::make_shared<Sink>(std::move(sink))) {}
 
   template <typename... Args>

@@ -1,4 +1,6 @@
-// Files of a model: mapped read-only, or read whole when they are small.
+// Files of a model: mapped read-only (MappedFile), or read whole when they are small.
+//
+// Threads: a mapping may be read by any thread; its owner moves or destroys it.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +37,8 @@ class MappedFile {
   void swap(MappedFile& other) noexcept;
 
   std::string path_;
-  const std::byte* data_ = nullptr;  // null for an empty file
+  // Null for an empty file.
+  const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
 

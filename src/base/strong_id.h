@@ -1,4 +1,7 @@
-// Integer ids that do not mix: a BlockId is no SlotId.
+// StrongId<Tag>: integer ids of different kinds that do not convert into one another, so that a
+// BlockId cannot be passed as a SlotId. A default-constructed id is invalid (-1).
+//
+//   using BlockId = StrongId<struct BlockIdTag>;
 #pragma once
 
 #include <compare>
@@ -11,7 +14,8 @@ template <typename Tag, typename Int = int32_t>
 class StrongId {
  public:
   using value_type = Int;
-  constexpr StrongId() = default;  // invalid
+  // Invalid
+  constexpr StrongId() = default;
   constexpr explicit StrongId(Int value) : value_(value) {}
   constexpr Int value() const { return value_; }
   constexpr bool valid() const { return value_ >= 0; }

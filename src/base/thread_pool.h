@@ -1,6 +1,11 @@
 // A small pool for data-parallel loops of a few microseconds and up. Workers spin briefly, then
-// sleep. A loop ends when its pieces are done: it never waits for a worker that has not come yet,
-// so that a machine shared with others costs its share of the time and no more.
+// sleep. A loop ends when its pieces are done: it never waits for a worker that has not woken up
+// yet, so that on a shared machine a late core costs nothing.
+//
+//   ThreadPool pool(4);
+//   pool.parallel_for(rows, 16, [&](int64_t begin, int64_t end) { ... });
+//
+// Threads: owned and driven by one thread at a time; offer() may be called from any thread.
 #pragma once
 
 #include <atomic>
@@ -27,7 +32,7 @@ class SpareWork {
   SpareWork* next_ = nullptr;
 };
 
-// Owned and driven by one thread at a time; no call is reentrant.
+// No call is reentrant.
 class ThreadPool {
  public:
   // num_threads counts the caller: 1 starts no thread.
@@ -65,17 +70,22 @@ class ThreadPool {
   void open(FunctionRef<void(int thread)> body, Until until);
   void call(int thread);
   void work(int thread);
-  void append_spare(SpareWork& work);  // needs mutex_
-  bool run_spare();                    // whether there was any
+  // Needs mutex_.
+  void append_spare(SpareWork& work);
+  // Whether there was any.
+  bool run_spare();
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<uint64_t> gate_{0};  // generation, open or not, workers that left, that entered
+  // Generation, open or not, workers that left, that entered.
+  std::atomic<uint64_t> gate_{0};
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stopping_{false};
-  std::atomic<int> num_spare_{0};  // on offer and not claimed; the list below holds these at least
-  SpareWork* first_spare_ = nullptr;  // guarded by mutex_
+  // On offer and not claimed; the list below holds these at least.
+  std::atomic<int> num_spare_{0};
+  // Guarded by mutex_.
+  SpareWork* first_spare_ = nullptr;
   SpareWork* last_spare_ = nullptr;
   const FunctionRef<void(int)>* body_ = nullptr;
   std::exception_ptr error_;

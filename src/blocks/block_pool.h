@@ -1,4 +1,11 @@
-// Who holds the blocks: reference counts, and the free blocks in the order in which they are taken.
+// BlockPool: reference counts of KV blocks, and the order in which free blocks are taken. Ids only:
+// the bytes belong to kvcache/kv_cache.h.
+//
+//   BlockPool::Taken taken = pool.allocate();
+//   if (taken.was_cached) prefixes.prune(taken.block);
+//   pool.release(taken.block);
+//
+// Thread: the scheduler's.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +30,13 @@ class BlockPool {
   bool cached(BlockId block) const { return node(block).cached; }
 
   struct Taken {
-    BlockId block;            // reference count 1, not cached
-    bool was_cached = false;  // the prefix index must forget it
+    // Reference count 1, not cached.
+    BlockId block;
+    // The prefix index must forget it.
+    bool was_cached = false;
   };
-  Taken allocate();  // one must be free
+  // One must be free.
+  Taken allocate();
   // One more user, of a used or of a free cached block.
   void acquire(BlockId block);
   // One user less. Free a table from its end, so that a prompt's later blocks are reused before its
@@ -39,17 +49,21 @@ class BlockPool {
 
  private:
   struct Node {
-    int32_t previous = -1, next = -1;  // in the free list
+    // In the free list.
+    int32_t previous = -1, next = -1;
     int32_t ref_count = 0;
     bool cached = false;
   };
   const Node& node(BlockId block) const { return nodes_[index(block)]; }
   Node& node(BlockId block) { return nodes_[index(block)]; }
   size_t index(BlockId block) const;
-  void link(int32_t block);    // into the free list, at the end its contents ask for
-  void unlink(int32_t block);  // out of it
+  // Into the free list, at the end its contents ask for.
+  void link(int32_t block);
+  // Out of it.
+  void unlink(int32_t block);
 
-  std::vector<Node> nodes_;  // the last one is the list's head
+  // The last one is the list's head.
+  std::vector<Node> nodes_;
   int32_t num_free_ = 0;
   int32_t num_cached_free_ = 0;
 };

@@ -1,4 +1,7 @@
-// Where a compression writes (method.md 4): the N_max-1 target blocks.
+// Chooses the N_max - 1 blocks into which a compression writes (method.md 4): the sequence's own
+// where they may be overwritten, new ones where other sequences share them.
+//
+// Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +17,10 @@ namespace zipage {
 // and those behind it were read. A block must stay when another sequence uses it; a cached block of
 // this sequence alone stays while there is room.
 struct CompactionPlan {
-  int32_t num_new = 0;        // blocks to allocate
-  bool keeps_cached = false;  // cached blocks of this sequence alone are left intact
+  // Blocks to allocate.
+  int32_t num_new = 0;
+  // Cached blocks of this sequence alone are left intact.
+  bool keeps_cached = false;
 };
 
 // `num_spare`: free blocks nobody else is about to need; new blocks beyond the necessary ones come

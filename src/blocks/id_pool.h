@@ -1,5 +1,7 @@
-// Ids that are either free or taken, without a count of users: compression slots, blocks of host
-// memory.
+// IdPool: ids that are either free or taken, without reference counts. For compression slots and
+// host blocks.
+//
+// Thread: the scheduler's.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +46,7 @@ class IdPool {
 
 using SlotPool = IdPool<SlotId>;
 using HostBlockId = StrongId<struct HostBlockIdTag>;
-using HostBlockPool = IdPool<HostBlockId>;  // swap space
+// Swap space.
+using HostBlockPool = IdPool<HostBlockId>;
 
 }  // namespace zipage

@@ -1,6 +1,11 @@
-// Finds the block that holds a given piece of a prompt (method.md 4). A block is known by a chained
-// hash: of its token ids and of everything before them, down to the extra keys of the request
-// (salt, later a LoRA id).
+// PrefixIndex: finds the block that already holds the KV of a given piece of a prompt (method.md
+// 4). A block is known by a chained hash of its token ids, of all tokens before it, and of the
+// request's extra keys (the cache salt).
+//
+//   auto hashes = prefix_hashes(prompt, block_size, keys);
+//   PrefixIndex::Handle hit = index.find({hashes[0], first_block_tokens, keys, {}});
+//
+// Thread: the scheduler's.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +35,20 @@ class PrefixIndex {
   // published anew.
   struct Handle {
     BlockId block;
-    uint64_t serial = 0;  // 0: none
+    // 0: none.
+    uint64_t serial = 0;
     bool valid() const { return serial != 0; }
     bool operator==(const Handle&) const = default;
   };
   // What an entry is reached by.
   struct Key {
     uint64_t hash = 0;
-    std::span<const int32_t> tokens;    // [block_size]
-    std::span<const std::string> keys;  // compared for a first block only
-    Handle parent;                      // the entry before it; none: this is the first
+    // [block_size]
+    std::span<const int32_t> tokens;
+    // Compared for a first block only.
+    std::span<const std::string> keys;
+    // The entry before it; none: this is the first.
+    Handle parent;
   };
   // The entry with these contents, if any.
   Handle find(const Key& key) const;
@@ -58,9 +67,12 @@ class PrefixIndex {
  private:
   struct Entry {
     uint64_t hash = 0;
-    uint64_t serial = 0;            // never used twice; 0: no entry
-    Handle parent;                  // none: first block
-    std::vector<std::string> keys;  // first block only
+    // Never used twice; 0: no entry.
+    uint64_t serial = 0;
+    // none: first block.
+    Handle parent;
+    // First block only.
+    std::vector<std::string> keys;
   };
   const Entry& entry(BlockId block) const { return entries_[static_cast<size_t>(block.value())]; }
   Entry& entry(BlockId block) { return entries_[static_cast<size_t>(block.value())]; }
@@ -71,9 +83,12 @@ class PrefixIndex {
   bool equal(BlockId block, const Key& key) const;
 
   int32_t block_size_;
-  std::vector<Entry> entries_;   // by block
-  std::vector<int32_t> tokens_;  // [num_blocks, block_size]
-  std::vector<int32_t> table_;   // open addressing with linear probing: block, or -1
+  // By block.
+  std::vector<Entry> entries_;
+  // [num_blocks, block_size]
+  std::vector<int32_t> tokens_;
+  // Open addressing with linear probing: block, or -1.
+  std::vector<int32_t> table_;
   size_t mask_ = 0;
   uint64_t next_serial_ = 1;
   int32_t size_ = 0;

@@ -1,5 +1,8 @@
-// The storage of K, V, query cache, F and positions, and the host memory of swapped sequences
-// (method.md 1, 2). Ids come from blocks; this room knows bytes only.
+// KvCache: the memory of K, V, query cache, F and positions, and the host memory of swapped
+// sequences (method.md 1, 2). Knows bytes only; which block belongs to whom is decided in
+// src/blocks and src/schedule.
+//
+// Thread: the engine's. Everything is allocated by the constructor.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +20,12 @@ namespace zipage {
 // One sequence's move between device and host. A SwapOp of the step plan in plain terms.
 struct SwapMove {
   SequenceId sequence = 0;
-  SlotId slot;                             // with its queries, F and positions; invalid: none
-  std::span<const BlockId> device_blocks;  // the table
-  std::span<const int32_t> host_blocks;    // as many, < num_host_blocks
+  // With its queries, F and positions; invalid: none.
+  SlotId slot;
+  // The sequence's block table.
+  std::span<const BlockId> device_blocks;
+  // As many, < num_host_blocks.
+  std::span<const int32_t> host_blocks;
 };
 
 // Owned and driven by the engine's thread. Everything is allocated by the constructor.
@@ -29,7 +35,8 @@ class KvCache {
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
-  const PagedKvView& view() const { return view_; }  // valid while this lives
+  // Valid while this lives.
+  const PagedKvView& view() const { return view_; }
   const MemoryPlan& plan() const { return plan_; }
   size_t device_bytes() const { return device_bytes_; }
 
@@ -52,15 +59,20 @@ class KvCache {
   const MemoryPlan plan_;
   // [num_layers, num_blocks, num_kv_heads, block_size, head_dim]
   Buffer k_, v_;
-  Buffer queries_;    // [num_layers, num_slots, window_size, num_q_heads, head_dim]
-  Buffer scores_;     // [num_layers, num_slots, num_kv_heads, score_capacity] f32
-  Buffer positions_;  // the same, i32
+  // [num_layers, num_slots, window_size, num_q_heads, head_dim]
+  Buffer queries_;
+  // [num_layers, num_slots, num_kv_heads, score_capacity] f32.
+  Buffer scores_;
+  // The same, i32.
+  Buffer positions_;
   std::vector<LayerKvView> layers_;
   PagedKvView view_;
   size_t device_bytes_ = 0;
 
-  Buffer host_blocks_;  // [num_host_blocks, block_bytes]
-  Buffer host_slots_;   // [num_host_slots, slot_bytes]
+  // [num_host_blocks, block_bytes]
+  Buffer host_blocks_;
+  // [num_host_slots, slot_bytes]
+  Buffer host_slots_;
   std::vector<int32_t> free_host_slots_;
   std::unordered_map<SequenceId, int32_t> swapped_slots_;
 };

@@ -1,5 +1,9 @@
-// How the KV memory is divided into blocks and compression slots (method.md 2, Eq. 1 and 2).
-// Arithmetic only: nothing is allocated here.
+// Divides the KV memory into blocks and compression slots (method.md 2, Eq. 1 and 2). Arithmetic
+// only: nothing is allocated here.
+//
+//   MemoryPlan plan = plan_memory(config, memory_bytes, scratch_bytes);
+//
+// Threads: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -15,43 +19,66 @@ namespace zipage {
 
 // What the policies in use need in a compression slot.
 struct SlotContents {
-  bool queries = false;    // peak, paper, attention, redundancy, global
-  bool scores = false;     // F: peak, paper, global
-  bool positions = false;  // every policy of a capped cache
+  // peak, paper, attention, redundancy, global.
+  bool queries = false;
+  // F: peak, paper, global.
+  bool scores = false;
+  // Every policy of a capped cache.
+  bool positions = false;
 };
 // The union over `policies` (the engine's and those that requests may ask for).
 SlotContents slot_contents(std::span<const KvPolicy> policies);
 
 struct KvCacheConfig {
-  DType dtype = DType::kF32;        // of K and V
-  DType query_dtype = DType::kF32;  // of the query cache
+  // Of K and V.
+  DType dtype = DType::kF32;
+  // Of the query cache.
+  DType query_dtype = DType::kF32;
   int32_t num_layers = 0;
-  int32_t num_q_heads = 0;   // local to this device
-  int32_t num_kv_heads = 0;  // local to this device
+  // Of this device's share of the model.
+  int32_t num_q_heads = 0;
+  // Of this device's share of the model.
+  int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t block_size = 0;     // b
-  int32_t window_size = 0;    // w
-  int64_t max_model_len = 0;  // tokens; 0: unknown
-  int32_t max_num_seqs = 0;   // no plan has more slots than this; 0: no limit
+  // b
+  int32_t block_size = 0;
+  // w
+  int32_t window_size = 0;
+  // Tokens; 0: unknown.
+  int64_t max_model_len = 0;
+  // No plan has more slots than this; 0: no limit.
+  int32_t max_num_seqs = 0;
   // N_max of the largest capped budget a request may have; 0: full KV only, no slots.
   int32_t max_blocks_per_seq = 0;
-  SlotContents contents;            // ignored without slots
-  int64_t num_blocks_override = 0;  // N_total; 0: from the memory
-  size_t swap_space_bytes = 0;      // host memory for swapped sequences
+  // Ignored without slots.
+  SlotContents contents;
+  // N_total; 0: from the memory.
+  int64_t num_blocks_override = 0;
+  // Host memory for swapped sequences.
+  size_t swap_space_bytes = 0;
 };
 
 struct MemoryPlan {
-  int32_t num_blocks = 0;          // N_total
-  int32_t num_slots = 0;           // M
-  int32_t max_blocks_per_seq = 0;  // N_max, 0: full KV only
-  int32_t score_capacity =
-      0;  // N_max * b entries of F and positions a slot and KV head; 0 without slots
-  size_t block_bytes = 0;       // m_kv: K and V of a block, all layers
-  size_t slot_bytes = 0;        // m_q: queries, F and positions of a slot, all layers
-  size_t reserved_bytes = 0;    // scratch and workspaces outside the cache, as given
-  size_t total_bytes = 0;       // blocks, slots and reserved
-  int32_t num_host_blocks = 0;  // swap space
-  int32_t num_host_slots = 0;   // sequences with a slot that may be swapped out at one time
+  // N_total
+  int32_t num_blocks = 0;
+  // M
+  int32_t num_slots = 0;
+  // N_max, 0: full KV only.
+  int32_t max_blocks_per_seq = 0;
+  // N_max * b entries of F and positions a slot and KV head; 0 without slots.
+  int32_t score_capacity = 0;
+  // m_kv: K and V of a block, all layers.
+  size_t block_bytes = 0;
+  // m_q: queries, F and positions of a slot, all layers.
+  size_t slot_bytes = 0;
+  // Scratch and workspaces outside the cache, as given.
+  size_t reserved_bytes = 0;
+  // Blocks, slots and reserved.
+  size_t total_bytes = 0;
+  // Swap space.
+  int32_t num_host_blocks = 0;
+  // Sequences with a slot that may be swapped out at one time.
+  int32_t num_host_slots = 0;
   size_t host_bytes = 0;
 
   // One line for the log. `policy` is the engine's.

@@ -1,4 +1,7 @@
-// What the forward pass must know of a model; from config.json or from GGUF metadata.
+// ModelConfig: what the forward pass must know of a model. Read from config.json (here) or from
+// GGUF metadata (model/gguf_config.h).
+//
+// Threads: plain values, pure functions.
 #pragma once
 
 #include <cmath>
@@ -15,12 +18,15 @@ namespace zipage {
 class JsonValue;
 
 struct ModelConfig {
-  std::string architecture;  // "Qwen3ForCausalLM"
-  std::string model_type;    // "qwen3"
+  // "Qwen3ForCausalLM"
+  std::string architecture;
+  // "qwen3"
+  std::string model_type;
   int32_t hidden_size = 0;
   int32_t intermediate_size = 0;
   int32_t num_layers = 0;
-  int32_t num_q_heads = 0;  // a multiple of num_kv_heads
+  // A multiple of num_kv_heads.
+  int32_t num_q_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t vocab_size = 0;
@@ -28,14 +34,20 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // q, k and v have a bias
-  bool output_bias = false;     // o has one
-  bool mlp_bias = false;        // gate, up and down have one
-  bool qk_norm = false;         // every q and k head is normed before RoPE
-  bool interleaved_qk = false;  // the file orders q and k rows for RoPE of (2i, 2i + 1) pairs
+  // q, k and v have a bias.
+  bool attention_bias = false;
+  // o has a bias.
+  bool output_bias = false;
+  // gate, up and down have a bias.
+  bool mlp_bias = false;
+  // Every q and k head is normed before RoPE.
+  bool qk_norm = false;
+  // The file orders q and k rows for RoPE of (2i, 2i + 1) pairs.
+  bool interleaved_qk = false;
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
-  DType dtype = DType::kF32;  // the type the weights were trained or saved in
+  // The type the weights were trained or saved in.
+  DType dtype = DType::kF32;
 
   float attention_scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
   // Tokens that the model can attend to: max_position_embeddings, stretched by RoPE scaling.

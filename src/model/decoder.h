@@ -1,5 +1,10 @@
-// The forward pass of a pre-norm decoder: Llama, Qwen2, Qwen3, Mistral and their kin differ by
-// ModelConfig alone.
+// Decoder: the forward pass of a pre-norm decoder. Llama, Qwen2, Qwen3, Mistral and their relatives
+// differ by ModelConfig alone. Owns the weights in the backend's layout and the activations.
+//
+//   decoder.forward(batch, kv, nullptr, stream);
+//   // decoder.logits() now holds (or will hold, in stream order) [num_logits, vocab].
+//
+// Thread: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +28,10 @@ struct ForwardTimes {
 
 // Largest batch that the activations hold.
 struct DecoderLimits {
-  int32_t max_tokens = 0;  // a step
-  int32_t max_logits = 0;  // rows of lm_head
+  // Tokens per step.
+  int32_t max_tokens = 0;
+  // Rows of lm_head.
+  int32_t max_logits = 0;
   int32_t max_positions = 0;
   size_t attention_workspace_bytes = 0;
 };
@@ -70,8 +77,10 @@ class Decoder {
  private:
   struct Layer {
     std::unique_ptr<LinearWeight> qkv, o, gate_up, down;
-    Buffer input_norm, post_norm;  // [hidden] f32
-    Buffer q_norm, k_norm;         // [head_dim] f32, or empty
+    // [hidden] f32.
+    Buffer input_norm, post_norm;
+    // [head_dim] f32, or empty.
+    Buffer q_norm, k_norm;
   };
   class Clock;
 
@@ -96,26 +105,36 @@ class Decoder {
   Backend& backend_;
   const ModelConfig config_;
   const DType dtype_;
-  std::unique_ptr<LinearWeight> embedding_, lm_head_;  // lm_head_ null: tied
+  // lm_head_ null: tied.
+  std::unique_ptr<LinearWeight> embedding_, lm_head_;
   std::vector<Layer> layers_;
   Buffer final_norm_;
-  Buffer rope_;       // [max_positions, rotary_dim] f32
-  Buffer residual_;   // [max_tokens, hidden]
-  Buffer hidden_;     // [max_tokens, hidden]
-  Buffer wide_;       // [max_tokens, max(qkv, 2 * intermediate)]
-  Buffer inner_;      // [max_tokens, max(q, intermediate, hidden)]
-  Buffer attention_;  // [max_tokens, max(q, hidden)]
-  Buffer logits_;     // [max_logits, vocab] f32
+  // [max_positions, rotary_dim] f32.
+  Buffer rope_;
+  // [max_tokens, hidden]
+  Buffer residual_;
+  // [max_tokens, hidden]
+  Buffer hidden_;
+  // [max_tokens, max(qkv, 2 * intermediate)]
+  Buffer wide_;
+  // [max_tokens, max(q, intermediate, hidden)]
+  Buffer inner_;
+  // [max_tokens, max(q, hidden)]
+  Buffer attention_;
+  // [max_logits, vocab] f32.
+  Buffer logits_;
   Buffer workspace_;
   size_t weight_bytes_ = 0;
   ForwardTimes times_;
   struct Mark {
     std::unique_ptr<Event> event;
-    double* part;  // what ends here; null: a beginning
+    // What ends here; null: a beginning.
+    double* part;
   };
   void mark_profile(double* part, Stream& stream);
   bool profiling_ = false;
-  std::vector<Mark> marks_;  // of the last forward(); later ones reuse the events
+  // Of the last forward(); later ones reuse the events.
+  std::vector<Mark> marks_;
   size_t num_marks_ = 0;
 };
 

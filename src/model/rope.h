@@ -1,4 +1,7 @@
-// Rotary position embedding: the frequencies and the table that the backend rotates with.
+// Rotary position embedding: frequencies with their scaling (linear, dynamic, llama3, yarn), and
+// the table of cos and sin that the backend rotates with. Computed in double.
+//
+// Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +16,25 @@ const char* to_string(RopeScaling scaling);
 
 struct RopeConfig {
   double theta = 10000.0;
-  int32_t rotary_dim = 0;  // even, at most head_dim: the leading dimensions of a head that rotate
+  // Even, at most head_dim: the leading dimensions of a head that rotate.
+  int32_t rotary_dim = 0;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;                           // linear, dynamic, llama3, yarn
-  int64_t original_max_position_embeddings = 0;  // llama3, yarn
-  double low_freq_factor = 1.0;                  // llama3
-  double high_freq_factor = 4.0;                 // llama3
-  double beta_fast = 32.0;                       // yarn
-  double beta_slow = 1.0;                        // yarn
-  bool truncate = true;                          // yarn: whole dimensions bound the ramp
-  double attention_factor = 1.0;                 // yarn: multiplies cos and sin
+  // linear, dynamic, llama3, yarn.
+  double factor = 1.0;
+  // llama3, yarn.
+  int64_t original_max_position_embeddings = 0;
+  // llama3
+  double low_freq_factor = 1.0;
+  // llama3
+  double high_freq_factor = 4.0;
+  // yarn
+  double beta_fast = 32.0;
+  // yarn
+  double beta_slow = 1.0;
+  // yarn: whole dimensions bound the ramp.
+  bool truncate = true;
+  // yarn: multiplies cos and sin.
+  double attention_factor = 1.0;
   // Divides frequency i, after the scaling; empty, or [rotary_dim / 2] (GGUF's rope_freqs).
   std::vector<float> frequency_divisors;
 };

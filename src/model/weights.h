@@ -1,4 +1,7 @@
-// The tensors of a model by their role, shapes checked against its config.
+// The tensors of a model by their role (q_proj, up_proj, ...), with shapes checked against its
+// config. Views into a WeightSource: nothing is copied unless rows have to be reordered.
+//
+// Thread: the one that loads the model.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +18,20 @@ namespace zipage {
 
 // Tensors point into the WeightSource they were loaded from, or into `owned`.
 struct LayerWeights {
-  HostTensor input_norm, post_attention_norm;  // [hidden]
-  HostTensor q_proj;                           // [num_q_heads * head_dim, hidden]
-  HostTensor k_proj, v_proj;                   // [num_kv_heads * head_dim, hidden]
-  HostTensor o_proj;                           // [hidden, num_q_heads * head_dim]
-  HostTensor gate_proj, up_proj;               // [intermediate, hidden]
-  HostTensor down_proj;                        // [hidden, intermediate]
-  HostTensor q_norm, k_norm;                   // [head_dim]; data null without qk_norm
+  // [hidden]
+  HostTensor input_norm, post_attention_norm;
+  // [num_q_heads * head_dim, hidden]
+  HostTensor q_proj;
+  // [num_kv_heads * head_dim, hidden]
+  HostTensor k_proj, v_proj;
+  // [hidden, num_q_heads * head_dim]
+  HostTensor o_proj;
+  // [intermediate, hidden]
+  HostTensor gate_proj, up_proj;
+  // [hidden, intermediate]
+  HostTensor down_proj;
+  // [head_dim]; data null without qk_norm.
+  HostTensor q_norm, k_norm;
   std::optional<HostTensor> q_bias, k_bias, v_bias, o_proj_bias;
   std::optional<HostTensor> gate_bias, up_bias, down_proj_bias;
   // Rows of q and k put in the order of half-split RoPE, where the file has another.
@@ -36,11 +46,15 @@ struct LayerWeights {
 
 // Keeps the source it was loaded from in mind: that must outlive it.
 struct ModelWeights {
-  HostTensor embedding;   // [vocab, hidden]
-  HostTensor final_norm;  // [hidden]
-  HostTensor lm_head;     // [vocab, hidden]; the embedding when the two are tied
+  // [vocab, hidden]
+  HostTensor embedding;
+  // [hidden]
+  HostTensor final_norm;
+  // [vocab, hidden]; the embedding when the two are tied.
+  HostTensor lm_head;
   std::vector<LayerWeights> layers;
-  std::vector<std::string> unused;  // tensors of the source that have no role; for a warning
+  // Tensors of the source that have no role; for a warning.
+  std::vector<std::string> unused;
   const WeightSource* source = nullptr;
 
   // For a backend that has packed a layer into memory of its own: frees what the layer owns, lets

@@ -1,6 +1,8 @@
-// Whether the blocks will do (method.md 5, watermark): how many the running sequences will still
-// ask for over the next steps, against those that are free and those that finishing sequences will
-// return. Internal to schedule.
+// LoadForecast: will the free blocks last if another sequence is admitted (method.md 5, watermark)?
+// Adds up the blocks that running sequences will ask for over the next steps, against those that
+// are free and those that finishing sequences are expected to return.
+//
+// Internal to schedule. Thread: the scheduler's.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,8 @@ class LoadForecast {
   void lost(int64_t num_tokens) { num_lost_ += num_tokens; }
   void computed(int64_t num_tokens) { num_computed_ += num_tokens; }
 
-  void begin();  // a new question
+  // A new question.
+  void begin();
   // A sequence will ask for num_blocks more: the first after first_steps steps, then one every
   // block_size.
   void grows(int32_t num_blocks, int32_t first_steps);
@@ -35,12 +38,16 @@ class LoadForecast {
   int32_t soon() const { return asked_.front(); }
 
  private:
-  static constexpr double kTolerance = 0.004;  // of the tokens computed
+  // Of the tokens computed.
+  static constexpr double kTolerance = 0.004;
 
   int32_t block_size_;
-  std::vector<int32_t> asked_;  // by period
-  double finish_rate_ = 0;      // a step
-  double blocks_rate_ = 0;      // a step
+  // By period.
+  std::vector<int32_t> asked_;
+  // Tokens per step.
+  double finish_rate_ = 0;
+  // Tokens per step.
+  double blocks_rate_ = 0;
   double smoothing_;
   int64_t num_lost_ = 0, num_computed_ = 0;
 };

@@ -40,8 +40,8 @@ void SchedulerImpl::publish_prompt(Sequence& s) {
     s.published = prefixes_.publish(block, key_of(s, s.num_published, s.published), &replaced);
     if (replaced.valid()) blocks_.set_cached(replaced, false);
     if (!s.published.valid()) {
-      s.num_published = static_cast<int32_t>(
-          s.hashes.size());  // its predecessors are gone: not worth the trouble
+      // Its predecessors are gone: not worth the trouble.
+      s.num_published = static_cast<int32_t>(s.hashes.size());
       return;
     }
     if (s.published.block == block) blocks_.set_cached(block, true);

@@ -1,16 +1,22 @@
-// Decides which sequences compute what in a step (method.md 1, 4, 5). Pure: no tensor, no backend,
-// no clock of its own.
+// Scheduler: decides which sequences compute how many tokens in a step (method.md 1, 4, 5). Pure:
+// no tensor, no backend, no clock of its own.
 //
-//   plan()    -> StepPlan          rows to compute; valid until the next plan()
-//   commit()  -> compressions      after the rows were computed: appends tokens, finishes,
-//   publishes prompt blocks, triggers compression_done()             a job's blocks are in place
-//   (or it failed)
+//   const StepPlan& plan = scheduler->plan();
+//   ... compute plan.rows ...
+//   for (CompressJob& job : scheduler->commit(plan, results)) launch(job);
+//   ... later, when a job's blocks are in place or it failed ...
+//   scheduler->compression_done(job, ok);
 //
-// A sequence in compression takes no part in plans until compression_done(). Several plans may be
-// in flight when every sequence is in one of them at most (plan() leaves out those in flight).
-// Every plan is committed, the empty one too: a compression that had to wait for target blocks is
-// returned by the next commit(). When plan() is empty and commit() returns nothing, only a
-// compression in flight, or a new sequence, can change that. Thread: the engine's.
+// plan() returns the rows to compute; its result is valid until the next plan(). commit() appends
+// sampled tokens, ends sequences, publishes prompt blocks, and returns the compressions to launch.
+// A sequence in compression takes no part in plans until compression_done().
+//
+// Every plan is committed, the empty one too: the next commit() returns a compression that had to
+// wait for target blocks. Several plans may be in flight; plan() leaves out the sequences of those.
+// When plan() is empty and commit() returns nothing, only a compression in flight or a new sequence
+// can change that.
+//
+// Thread: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -30,51 +36,64 @@ namespace zipage {
 
 struct SchedulerOptions {
   Scheduling scheduling = Scheduling::kHybrid;
-  int32_t num_blocks = 0;       // N_total
-  int32_t block_size = 256;     // b
-  int32_t max_query_slots = 0;  // M
+  // N_total
+  int32_t num_blocks = 0;
+  // b
+  int32_t block_size = 256;
+  // M
+  int32_t max_query_slots = 0;
   int32_t max_num_seqs = 256;
   int32_t max_num_batched_tokens = 2048;
   int64_t max_model_len = 0;
-  int32_t max_blocks_per_seq =
-      0;  // largest N_max a request may ask for: sizes of a slot; 0: only full KV
-  int32_t num_host_blocks = 0;  // swap space
-  int32_t num_host_slots =
-      std::numeric_limits<int32_t>::max();  // sequences with a slot that may be swapped out
+  // Largest N_max a request may ask for: sizes of a slot; 0: only full KV.
+  int32_t max_blocks_per_seq = 0;
+  // Swap space.
+  int32_t num_host_blocks = 0;
+  // Sequences with a slot that may be swapped out.
+  int32_t num_host_slots = std::numeric_limits<int32_t>::max();
   bool enable_prefix_caching = true;
-  bool watermark =
-      true;  // admission looks ahead; false: whatever fits now comes in (measurements, tests)
-  CompressionOptions compression;  // resolved; defaults of sequences
+  // Admission looks ahead; false: whatever fits now comes in (measurements, tests).
+  bool watermark = true;
+  // Resolved; defaults of sequences.
+  CompressionOptions compression;
 };
 
 struct SequenceSpec {
   SequenceId id = 0;
-  std::vector<int32_t> prompt;  // token ids, for prefix hashes
-  int64_t max_new_tokens =
-      0;  // the caller finishes the sequence by then; <= 0: up to max_model_len
+  // Token ids, for prefix hashes.
+  std::vector<int32_t> prompt;
+  // The caller finishes the sequence by then; <= 0: up to max_model_len.
+  int64_t max_new_tokens = 0;
   int64_t kv_budget = kFullKv;
   KvPolicy kv_policy = KvPolicy::kPeak;
-  int32_t priority = 0;                // smaller first; then arrival
-  std::vector<std::string> hash_keys;  // salt, later a LoRA id
-  bool reads_prefix_cache = true;      // false: every prompt token is computed; its blocks are
-                                       // published all the same
+  // Smaller first; then arrival.
+  int32_t priority = 0;
+  // Salt, later a LoRA id.
+  std::vector<std::string> hash_keys;
+  // false: every prompt token is computed; its blocks are published all the same.
+  bool reads_prefix_cache = true;
 };
 
 // What became of one row.
 struct RowResult {
-  bool sampled = false;   // a token was appended to the sequence
-  int32_t token = 0;      // that token
-  bool finished = false;  // stop condition met: the sequence leaves
+  // A token was appended to the sequence.
+  bool sampled = false;
+  // That token.
+  int32_t token = 0;
+  // Stop condition met: the sequence leaves.
+  bool finished = false;
 };
 
 enum class SequenceState { kWaiting, kRunning, kCompressing, kSwapped };
 
 struct SchedulerStats {
   int64_t num_waiting = 0, num_running = 0, num_compressing = 0, num_swapped = 0, num_blocked = 0;
-  int64_t num_free_blocks = 0, num_cached_blocks = 0;  // cached: free, with reusable contents
+  // cached: free, with reusable contents.
+  int64_t num_free_blocks = 0, num_cached_blocks = 0;
   int64_t num_used_slots = 0;
   int64_t preemptions = 0, recomputed_tokens = 0, compressions = 0, evicted_tokens = 0;
-  int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
+  // In tokens.
+  int64_t prefix_queries = 0, prefix_hits = 0;
   int64_t swapped_out_blocks = 0, swapped_in_blocks = 0, blocked_steps = 0;
 };
 
@@ -100,8 +119,8 @@ class Scheduler {
   virtual void compression_done(const CompressJob& job, bool ok) = 0;
 
   virtual bool has_unfinished() const = 0;
-  virtual int64_t cached_tokens(
-      SequenceId id) const = 0;  // prompt tokens taken from the prefix cache at admission
+  // Prompt tokens taken from the prefix cache at admission.
+  virtual int64_t cached_tokens(SequenceId id) const = 0;
   virtual void reset_prefix_cache() = 0;
   virtual SchedulerStats stats() const = 0;
   // For tests: preempts a running sequence as if a block could not be had. False if it cannot be.

@@ -1,5 +1,7 @@
-// The scheduler's state. Its parts are in files of their own: planning.cc, admission.cc,
-// preemption.cc, commit.cc, prefix.cc and invariants.cc. Internal to schedule.
+// The scheduler's state. Its member functions are spread over planning.cc, admission.cc,
+// preemption.cc, commit.cc, prefix.cc and invariants.cc.
+//
+// Internal to schedule. Thread: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -43,16 +45,18 @@ class SchedulerImpl final : public Scheduler {
   void launch_waiting_compressions();
   void plan_rows(bool decodes);
   void plan_row(Sequence& sequence, int32_t num_tokens);
-  bool idle(
-      const Sequence& s) const;  // neither in a plan nor in compression: the scheduler may move it
+  // Neither in a plan nor in compression: the scheduler may move it.
+  bool idle(const Sequence& s) const;
   bool stuck() const;
-  void break_deadlock();  // the rule of the paper's section 4.4
+  // The rule of the paper's section 4.4.
+  void break_deadlock();
 
   // admission.cc: from waiting into running.
   void admit_waiting();
   bool admit(Sequence& sequence);
   bool may_take_slot(const Sequence& s) const;
-  int32_t num_shared(const Sequence& s) const;  // blocks that its compression must replace
+  // Blocks that its compression must replace.
+  int32_t num_shared(const Sequence& s) const;
   void forecast(const Sequence& s, bool with_slot, int32_t held, int32_t shared) const;
   void forecast_running() const;
   void give_slot(Sequence& sequence);
@@ -60,7 +64,8 @@ class SchedulerImpl final : public Scheduler {
   int32_t num_spare_blocks() const;
 
   // preemption.cc
-  bool preempt_behind(size_t requester);  // the last one behind it that yields
+  // The last one behind it that yields.
+  bool preempt_behind(size_t requester);
   bool make_free(int32_t num_blocks, size_t requester);
   bool preempt(Sequence& sequence);
   bool yields_blocks(const Sequence& s) const;
@@ -69,11 +74,14 @@ class SchedulerImpl final : public Scheduler {
 
   // commit.cc
   void advance(Sequence& sequence, const PlannedRow& row, const RowResult& result);
-  bool launch_compression(Sequence& sequence);  // into ready_jobs_; false: blocks are missing
-  void leave(Sequence& sequence);               // frees all it holds and forgets it
+  // Into ready_jobs_; false: blocks are missing.
+  bool launch_compression(Sequence& sequence);
+  // Frees all it holds and forgets it.
+  void leave(Sequence& sequence);
 
   // prefix.cc
-  void find_prefix(const Sequence& s);  // into hits_
+  // Into hits_.
+  void find_prefix(const Sequence& s);
   void publish_prompt(Sequence& sequence);
   BlockId allocate_block();
   void release_blocks(std::span<const BlockId> blocks);
@@ -89,26 +97,35 @@ class SchedulerImpl final : public Scheduler {
   PrefixIndex prefixes_;
   SlotPool slots_;
   HostBlockPool host_blocks_;
-  int64_t committed_blocks_ =
-      0;  // N_max of every holder of a slot: they fit together, so that holders never deadlock
+  // N_max of every holder of a slot: they fit together, so that holders never deadlock.
+  int64_t committed_blocks_ = 0;
 
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  std::set<Sequence*, ServedBefore> waiting_;  // not started, preempted or swapped out
-  std::vector<Sequence*> running_;             // in order of service; compressing ones too
+  // Not started, preempted or swapped out.
+  std::set<Sequence*, ServedBefore> waiting_;
+  // In order of service; compressing ones too.
+  std::vector<Sequence*> running_;
   uint64_t next_arrival_ = 0;
   uint64_t next_job_ = 0;
 
   StepPlan plan_;
-  std::vector<SwapOp> swaps_;              // of the next plan
-  std::vector<CompressJob> ready_jobs_;    // launched by plan(), handed out by the next commit()
-  std::vector<PrefixIndex::Handle> hits_;  // scratch of admit()
+  // Of the next plan.
+  std::vector<SwapOp> swaps_;
+  // Launched by plan(), handed out by the next commit().
+  std::vector<CompressJob> ready_jobs_;
+  // Scratch of admit().
+  std::vector<PrefixIndex::Handle> hits_;
   mutable LoadForecast forecast_;
-  int32_t num_decodes_ = 0;    // rows of the plan
-  int32_t budget_ = 0;         // tokens left in this step
-  int32_t num_in_flight_ = 0;  // rows
+  // Rows of the plan.
+  int32_t num_decodes_ = 0;
+  // Tokens left in this step.
+  int32_t budget_ = 0;
+  // Rows
+  int32_t num_in_flight_ = 0;
   int32_t num_compressing_ = 0;
   int32_t num_swapped_ = 0;
-  int32_t num_swapped_slots_ = 0;  // of them, those with a slot
+  // Of them, those with a slot.
+  int32_t num_swapped_slots_ = 0;
   int32_t num_blocked_ = 0;
   bool preempted_in_plan_ = false;
   SchedulerStats counters_;

@@ -1,6 +1,9 @@
-// One sequence as the scheduler sees it, and the rules that follow from its own length alone: where
-// its steps must end, when it is compressed, when F is updated, how far it gets without a slot.
-// Load has no part in them, so that what is kept never depends on load. Internal to schedule.
+// Sequence: one sequence as the scheduler sees it, and SequenceRules: what follows from its own
+// length alone (where its steps end, when it is compressed, when F is updated, how far it gets
+// without a slot). The rules never look at the load, so what a request keeps never depends on other
+// requests.
+//
+// Internal to schedule. Thread: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +21,26 @@ struct SequenceRules {
   SequenceRules(const SchedulerOptions& options, const SequenceSpec& spec);
 
   int32_t block_size = 0;
-  int32_t window = 0;          // w
-  int32_t prompt_length = 0;   // P
-  int32_t max_tokens = 0;      // prompt and output; the KV of the last one is never stored
-  int32_t max_blocks = 0;      // N_max; 0: full KV
-  bool needs_slot = false;     // may be compressed; under `constrained` every capped one
-  bool updates_peak = false;   // keeps F from L0 on
-  int32_t peak_start = 0;      // L0
-  int32_t slotless_limit = 0;  // tokens that may be computed without a slot
-  int32_t first_trigger = 0;   // tokens at the first compression
-  int32_t uncached_prompt =
-      0;  // last prompt tokens whose queries are read: computed whatever the prefix cache holds
+  // w
+  int32_t window = 0;
+  // P
+  int32_t prompt_length = 0;
+  // Prompt and output; the KV of the last one is never stored.
+  int32_t max_tokens = 0;
+  // N_max; 0: full KV.
+  int32_t max_blocks = 0;
+  // May be compressed; under `constrained` every capped one.
+  bool needs_slot = false;
+  // Keeps F from L0 on.
+  bool updates_peak = false;
+  // L0 of method.md 3.2.
+  int32_t peak_start = 0;
+  // Tokens that may be computed without a slot.
+  int32_t slotless_limit = 0;
+  // Tokens at the first compression.
+  int32_t first_trigger = 0;
+  // Last prompt tokens whose queries are read: computed whatever the prefix cache holds.
+  int32_t uncached_prompt = 0;
 
   bool capped() const { return max_blocks > 0; }
   // Blocks held at most once the prompt is compressed, or at the end.
@@ -47,26 +59,41 @@ struct Sequence {
   const uint64_t arrival;
   SequenceState state = SequenceState::kWaiting;
 
-  int32_t num_tokens;       // prompt and sampled
-  int32_t computed = 0;     // of them, those whose KV was computed: also the next position
-  int32_t kv_length = 0;    // entries stored
-  int32_t history = 0;      // entries kept by the last compression
-  int32_t last_update = 0;  // L of the last update of F; 0: none
-  int32_t lost = 0;         // tokens that a preemption threw away
+  // Prompt and sampled.
+  int32_t num_tokens;
+  // Of them, those whose KV was computed: also the next position.
+  int32_t computed = 0;
+  // Entries stored.
+  int32_t kv_length = 0;
+  // Entries kept by the last compression.
+  int32_t history = 0;
+  // L of the last update of F; 0: none.
+  int32_t last_update = 0;
+  // Tokens that a preemption threw away.
+  int32_t lost = 0;
   std::vector<BlockId> table;
   SlotId slot;
-  CompressJob job;         // while compressing
-  bool in_flight = false;  // in a plan not yet committed
-  bool aborted = false;    // leaves at the commit or completion it waits for
+  // While compressing.
+  CompressJob job;
+  // In a plan not yet committed.
+  bool in_flight = false;
+  // Leaves at the commit or completion it waits for.
+  bool aborted = false;
 
-  std::vector<uint64_t> hashes;   // of the prompt's full blocks; empty: not cached
-  int32_t num_published = 0;      // leading blocks of the table that need no publishing any more
-  PrefixIndex::Handle published;  // entry of the last of them
-  int64_t cached_tokens = 0;      // at the first admission
+  // Of the prompt's full blocks; empty: not cached.
+  std::vector<uint64_t> hashes;
+  // Leading blocks of the table that need no publishing any more.
+  int32_t num_published = 0;
+  // Entry of the last of them.
+  PrefixIndex::Handle published;
+  // At the first admission.
+  int64_t cached_tokens = 0;
   bool was_admitted = false;
 
-  std::vector<HostBlockId> host_blocks;  // while swapped
-  bool swapped_slot = false;             // its slot went to the host too
+  // While swapped.
+  std::vector<HostBlockId> host_blocks;
+  // Its slot went to the host too.
+  bool swapped_slot = false;
 
   int32_t evicted() const { return computed - kv_length; }
   int32_t remaining() const { return num_tokens - computed; }

@@ -1,6 +1,8 @@
-// Replays a trace through the scheduler without tensors (`zipage bench schedule`): how many
-// requests run at once, and what is thrown away, under each policy and under that of the published
-// implementation.
+// Replays a trace of requests through the scheduler without tensors (`zipage bench schedule`): how
+// many requests run at once and how many tokens are recomputed, under each scheduling policy and
+// under a model of the published implementation's scheduler.
+//
+// Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -21,41 +23,55 @@ struct SimulationOptions {
   SimulatedScheduler scheduler = SimulatedScheduler::kHybrid;
   int32_t num_blocks = 1260;
   int32_t block_size = 256;
-  int32_t max_blocks_per_seq = 8;  // N_max; 0: full KV
-  int32_t max_query_slots = 0;     // M; 0: num_blocks / N_max
+  // N_max; 0: full KV.
+  int32_t max_blocks_per_seq = 8;
+  // M; 0: num_blocks / N_max.
+  int32_t max_query_slots = 0;
   int32_t max_num_seqs = 512;
   int32_t max_num_batched_tokens = 2048;
   int32_t num_host_blocks = 0;
-  int32_t shared_prefix_tokens = 0;  // put before every prompt, the same for all
+  // Put before every prompt, the same for all.
+  int32_t shared_prefix_tokens = 0;
   bool enable_prefix_caching = true;
-  bool watermark = true;           // of the scheduler's admission
-  CompressionOptions compression;  // resolved; kv_budget is ignored
+  // Of the scheduler's admission.
+  bool watermark = true;
+  // Resolved; kv_budget is ignored.
+  CompressionOptions compression;
 };
 
 struct TraceRequest {
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
-  int32_t age = 0;  // output tokens it has when the clock starts
+  // Output tokens it has when the clock starts.
+  int32_t age = 0;
 };
 
 struct SimulationResult {
   int64_t requests = 0;
   int64_t steps = 0;
-  int64_t output_tokens = 0;       // sampled
-  int64_t computed_tokens = 0;     // prompts and recomputed ones too
-  int64_t recomputed_tokens = 0;   // computed before, lost to a preemption
-  double recomputed_fraction = 0;  // of output_tokens
+  // Sampled
+  int64_t output_tokens = 0;
+  // Prompts and recomputed ones too.
+  int64_t computed_tokens = 0;
+  // Computed before, lost to a preemption.
+  int64_t recomputed_tokens = 0;
+  // Of output_tokens.
+  double recomputed_fraction = 0;
   int64_t preemptions = 0;
   int64_t compressions = 0;
-  int64_t blocked_steps = 0;  // steps of sequences that were running and could not be computed
+  // Steps of sequences that were running and could not be computed.
+  int64_t blocked_steps = 0;
   int64_t prefix_hit_tokens = 0;
   int32_t peak_running = 0;
-  double mean_running = 0;  // sequences computed a step
-  double mean_running_steady =
-      0;  // while requests wait, after the aged requests' first compression
+  // Sequences computed a step.
+  double mean_running = 0;
+  // While requests wait, after the aged requests' first compression.
+  double mean_running_steady = 0;
   int64_t steady_steps = 0;
-  double mean_blocks_used = 0;  // fraction of num_blocks
-  double seconds = 0;           // of the simulation
+  // Fraction of num_blocks.
+  double mean_blocks_used = 0;
+  // Of the simulation.
+  double seconds = 0;
 };
 
 // Rows {"prompt_tokens", "output_tokens", "age"} (age may be left out; less than output_tokens), of

@@ -1,4 +1,5 @@
-// What the packed types of GGUF mean, element by element. The reference that kernels are held to.
+// The meaning of GGUF's packed types, element by element. Plain loops: the reference that every
+// kernel over packed weights is tested against.
 #pragma once
 
 #include <cstddef>

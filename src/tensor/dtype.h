@@ -1,4 +1,5 @@
-// Element types of tensors in memory and in files.
+// DType: element types of tensors in memory and in files, their sizes, and conversions to and from
+// bf16 and f16.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +27,14 @@ enum class DType : uint8_t {
   kQ6_K,
 };
 
-const char* to_string(DType dtype);          // "f32", "bf16", "q4_0", ...
-bool is_packed(DType dtype);                 // true for kQ*
-int64_t packed_block_elements(DType dtype);  // elements a packed block holds; 1 for plain types
-int64_t packed_block_bytes(
-    DType dtype);  // bytes of a packed block; the element's size for plain types
+// "f32", "bf16", "q4_0", ...
+const char* to_string(DType dtype);
+// True for kQ*
+bool is_packed(DType dtype);
+// Elements a packed block holds; 1 for plain types.
+int64_t packed_block_elements(DType dtype);
+// Bytes of a packed block; the element's size for plain types.
+int64_t packed_block_bytes(DType dtype);
 // Bytes of `count` elements; count is a multiple of packed_block_elements.
 int64_t dtype_bytes(DType dtype, int64_t count);
 
@@ -50,6 +54,7 @@ inline uint16_t f32_to_bf16(float value) {
 }
 
 float f16_to_f32(uint16_t bits);
-uint16_t f32_to_f16(float value);  // nearest even; overflow to infinity
+// Nearest even; overflow to infinity.
+uint16_t f32_to_f16(float value);
 
 }  // namespace zipage

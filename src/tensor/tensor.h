@@ -1,4 +1,5 @@
-// A tensor in host memory as a file or the loader holds it: row-major, contiguous.
+// HostTensor: a view of a tensor in host memory as a file or the loader holds it. Row-major,
+// contiguous, with its name for messages. Does not own its bytes and does no arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +12,17 @@
 namespace zipage {
 
 using Shape = std::vector<int64_t>;
-std::string to_string(const Shape& shape);  // "[4, 1024]"
+// "[4, 1024]"
+std::string to_string(const Shape& shape);
 int64_t num_elements(const Shape& shape);
 
 // Does not own its bytes.
 struct HostTensor {
-  std::string name;  // as in the file, for messages
+  // As in the file, for messages.
+  std::string name;
   DType dtype = DType::kF32;
-  Shape shape;  // packed types: in elements
+  // Packed types: in elements.
+  Shape shape;
   const std::byte* data = nullptr;
 
   int64_t bytes() const { return dtype_bytes(dtype, num_elements(shape)); }

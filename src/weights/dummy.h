@@ -1,4 +1,7 @@
-// Weights out of nowhere, for benchmarks and tests of models whose weights are not at hand.
+// DummySource: pseudo-random weights without a file, for benchmarks and tests of models whose
+// weights are not at hand (`--load-format dummy`).
+//
+// Threads: immutable once made; any thread may read it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +16,8 @@ namespace zipage {
 struct DummyTensor {
   std::string name;
   Shape shape;
-  bool ones;  // all 1 (a norm's weight); otherwise pseudo-random
+  // All 1 (a norm's weight); otherwise pseudo-random.
+  bool ones;
 };
 
 // Pseudo-random values are uniform in +-0.04 and the same on every machine. They repeat: one buffer

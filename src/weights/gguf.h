@@ -1,5 +1,7 @@
-// The tensors of a GGUF file. Packed types stay packed; see tensor/dequantize.h for what they
-// mean.
+// GgufSource: the tensors of a GGUF file as a WeightSource. Packed types stay packed;
+// tensor/dequantize.h says what they mean.
+//
+// Threads: immutable once made; any thread may read it.
 #pragma once
 
 #include <memory>
@@ -14,8 +16,10 @@
 namespace zipage {
 
 struct GgmlType {
-  std::string_view name;       // "Q4_K"
-  std::optional<DType> dtype;  // none: known to the format, not to Zipage
+  // "Q4_K"
+  std::string_view name;
+  // none: known to the format, not to Zipage.
+  std::optional<DType> dtype;
 };
 // Nothing for a number that is no type, or is one no longer.
 std::optional<GgmlType> ggml_type(uint32_t number);
@@ -30,7 +34,8 @@ class GgufSource : public WeightSource {
 
   WeightNaming naming() const override { return WeightNaming::kGguf; }
   void release(const HostTensor& tensor) const override;
-  const GgufFile& file() const { return files_.front(); }  // with the metadata of the model
+  // With the metadata of the model.
+  const GgufFile& file() const { return files_.front(); }
 
  private:
   void add_tensors(const GgufFile& part);

@@ -1,5 +1,10 @@
-// JSON files of a model, read field by field. Every error names the file, the field and its value.
-// The JSON library stays behind this header.
+// JsonValue: JSON files of a model, read field by field. Every error names the file, the field and
+// its value. The JSON library stays behind this header.
+//
+//   JsonValue config = JsonValue::read(folder + "/config.json");
+//   int64_t layers = config.at("num_hidden_layers").as_int(1, 1000);
+//
+// Threads: immutable; any thread may read it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +18,8 @@
 
 namespace zipage {
 
-struct JsonDocument;  // the file's name and its parsed value
+// The file's name and its parsed value.
+struct JsonDocument;
 
 // A value and its place in the document. Cheap to copy; keeps the document alive.
 class JsonValue {
@@ -31,21 +37,25 @@ class JsonValue {
 
   // Of an object (an error otherwise). Absent and null read the same: nothing.
   std::optional<JsonValue> find(std::string_view key) const;
-  JsonValue at(std::string_view key) const;  // an error when absent or null
+  // An error when absent or null.
+  JsonValue at(std::string_view key) const;
   std::vector<std::pair<std::string, JsonValue>> members() const;
   // Of an array (an error otherwise).
   std::vector<JsonValue> elements() const;
 
   bool as_bool() const;
-  int64_t as_int(int64_t min, int64_t max) const;  // an integer, or a float without fraction
+  // An integer, or a float without fraction.
+  int64_t as_int(int64_t min, int64_t max) const;
   double as_double(double min, double max) const;
   std::string as_string() const;
 
   // Throws kDataLoss: "FILE: field 'a.b' is VALUE; expected EXPECTED".
   [[noreturn]] void fail_expected(std::string_view expected) const;
-  std::string text() const;  // the value as JSON, shortened
+  // The value as JSON, shortened.
+  std::string text() const;
   const std::string& file() const;
-  const std::string& field() const { return path_; }  // "rope_scaling.factor"; "" is the root
+  // "rope_scaling.factor"; "" is the root.
+  const std::string& field() const { return path_; }
 
  private:
   JsonValue(std::shared_ptr<const JsonDocument> document, const void* node, std::string path)

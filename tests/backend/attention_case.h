@@ -64,8 +64,8 @@ struct AttentionShape {
   }
 };
 
-inline constexpr uint8_t kGuardByte =
-    0xfb;  // as f32, f16 and bf16 a large number that no op would write
+// As f32, f16 and bf16 a large number that no op would write.
+inline constexpr uint8_t kGuardByte = 0xfb;
 inline constexpr int64_t kGuardFloats = 64;
 
 // Every row has its own blocks, in shuffled order; the blocks no row owns, and the entries behind a

@@ -144,8 +144,8 @@ TEST(Attention, NanStaysInItsRow) {
     shape.rows = {{1, 30}, {1, 30}, {2, 30}};
     AttentionCase c(shape);
     write_element(c.k.data(), DType::kF32, c.entry(1, 0, 12) + 3, NAN);
-    write_element(c.v.data(), DType::kF32, c.entry(2, 0, 29),
-                  NAN);  // the last entry: token 0 of row 2 does not see it
+    // The last entry: token 0 of row 2 does not see it.
+    write_element(c.v.data(), DType::kF32, c.entry(2, 0, 29), NAN);
     const std::vector<float> out = attend(c, isa, 1);
     const int64_t token = 3 * 64;
     for (int64_t i = 0; i < 4 * token; ++i) {

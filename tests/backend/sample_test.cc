@@ -306,8 +306,8 @@ TEST(Sample, PenaltiesOnlyKnowTheirTokens) {
   EXPECT_EQ(pick([](SampleRow&) {}), 0);
   EXPECT_EQ(pick([](SampleRow& r) { r.repetition_penalty = 1.5f; }), 0);  // both are divided
   EXPECT_EQ(pick([](SampleRow& r) { r.presence_penalty = 0.05f; }), 0);
-  EXPECT_EQ(pick([](SampleRow& r) { r.presence_penalty = 0.15f; }),
-            1);  // the prompt does not count
+  // The prompt does not count.
+  EXPECT_EQ(pick([](SampleRow& r) { r.presence_penalty = 0.15f; }), 1);
   EXPECT_EQ(pick([](SampleRow& r) { r.frequency_penalty = 0.06f; }), 1);  // twice 0.06
   EXPECT_EQ(pick([](SampleRow& r) {
               r.repetition_penalty = 0.5f;

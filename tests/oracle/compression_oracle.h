@@ -37,8 +37,8 @@ Rows derotate(const Rows& keys,
 
 struct RedundancyResult {
   Row score;
-  double
-      margin;  // smallest |similarity - threshold|: a float cannot be asked to decide closer ones
+  // Smallest |similarity - threshold|: a float cannot be asked to decide closer ones.
+  double margin;
 };
 // method.md 3.1.4 with pairs inside blocks of `span` entries (span = n: raw and flash; block_size:
 // lightning), len = span.

@@ -29,9 +29,9 @@ std::vector<double> linear(const std::vector<double>& x,
 std::vector<double> silu_mul(const SiluMulArgs& args);  // [T, intermediate]
 
 struct PreparedHeads {
+  // [T, num_kv_heads, head_dim]: what goes to the page, before k_scale and rounding.
   std::vector<double> q;  // [T, num_q_heads, head_dim]
-  std::vector<double>
-      k;  // [T, num_kv_heads, head_dim]: what goes to the page, before k_scale and rounding
+  std::vector<double> k;
   std::vector<double> v;  // [T, num_kv_heads, head_dim]
 };
 PreparedHeads attention_prepare(const AttentionPrepareArgs& args);

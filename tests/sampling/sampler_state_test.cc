@@ -32,8 +32,8 @@ SamplerContext context_of(std::vector<int32_t> eos = {2}) {
   return context;
 }
 
-const std::vector<int32_t> kTokens = {5, 6, 5,
-                                      7, 8, 7};  // three of the prompt, three of the output
+// Three of the prompt, three of the output.
+const std::vector<int32_t> kTokens = {5, 6, 5, 7, 8, 7};
 
 TEST(SamplerState, RowCarriesTheParams) {
   SamplingParams params;

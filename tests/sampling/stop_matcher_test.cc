@@ -52,8 +52,8 @@ TEST(StopMatcher, FindsAStringAcrossPieces) {
 
 TEST(StopMatcher, TheFirstToEndWins) {
   EXPECT_EQ(feed({"abcd"}, {"bcd", "bc"}, false), (Outcome{"a", "bc"}));
-  EXPECT_EQ(feed({"abcd"}, {"c", "abc"}, false),
-            (Outcome{"ab", "c"}));  // they end together: the list's order
+  // They end together: the list's order.
+  EXPECT_EQ(feed({"abcd"}, {"c", "abc"}, false), (Outcome{"ab", "c"}));
   EXPECT_EQ(feed({"abcd"}, {"abc", "c"}, false), (Outcome{"", "abc"}));
   EXPECT_EQ(feed({"aab"}, {"ab"}, false), (Outcome{"a", "ab"}));
 }

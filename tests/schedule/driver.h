@@ -16,10 +16,10 @@ namespace zipage::testing {
 
 // What decides which entries of a sequence survive: must not depend on load.
 struct Trajectory {
-  std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>>
-      compressions;  // n, keep, history, position_offset
-  std::vector<std::pair<int32_t, int32_t>>
-      updates;  // L and L' of F's updates since the last (re)start, in order
+  // L and L' of F's updates since the last (re)start, in order.
+  // n, keep, history, position_offset of each.
+  std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>> compressions;
+  std::vector<std::pair<int32_t, int32_t>> updates;
   bool operator==(const Trajectory&) const = default;
 };
 
@@ -56,8 +56,8 @@ class Driver {
     int32_t prompt = 0, output = 0;
     int32_t num_tokens = 0;  // known
     int32_t computed = 0, kv_length = 0, evicted = 0;
-    int32_t queries_from =
-        0;  // the slot holds the queries of [queries_from, computed), as far as a ring of w goes
+    // The slot holds the queries of [queries_from, computed), as far as a ring of w goes.
+    int32_t queries_from = 0;
     SlotId slot;
     int64_t kv_budget = 0;
     KvPolicy policy = KvPolicy::kPeak;

@@ -71,8 +71,8 @@ TEST(OversizeRequest, MoreProtectedThanKeptIsRefused) {
   options.compression.protect_prompt = true;
   const auto scheduler = Scheduler::create(options);
   EXPECT_TRUE(scheduler->can_ever_run(spec_of(1, 6, 0, 8)).ok());
-  const Status status =
-      scheduler->can_ever_run(spec_of(1, 7, 0, 8));  // 7 and the window's 2: 9 of 8
+  // 7 and the window's 2: 9 of 8.
+  const Status status = scheduler->can_ever_run(spec_of(1, 7, 0, 8));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("9 entries are protected"), std::string::npos)
       << status.message();
@@ -169,8 +169,8 @@ TEST(Prefix, AReusedBlockIsForgotten) {
   }
   driver.add(spec_of(100, 9, 1000), 1);
   driver.step();
-  EXPECT_EQ(driver.scheduler().stats().prefix_hits,
-            0);  // the first prompt's blocks were reused long ago
+  // The first prompt's blocks were reused long ago.
+  EXPECT_EQ(driver.scheduler().stats().prefix_hits, 0);
 }
 
 TEST(Prefix, OtherKeysShareNothing) {

@@ -1,15 +1,17 @@
-// Scheduler traces: traces/*.txt are commands ("> step") each followed by what must come of it.
+// Scheduler traces: traces/*.txt are commands ("> step"), each followed by what must come of it.
 // ZIPAGE_UPDATE_TRACES=1 writes what comes of them into the files instead: read the difference
 // before you believe it.
 //
-//   > options NAME=VALUE...    once, first
+//   > options NAME=VALUE...       once, first
 //   > add ID prompt=N output=N [max_new=N] [budget=N] [policy=NAME] [priority=N]
-//   [tokens=FIRST] [salt=TEXT] [reads=off]
-//                              prompt ids are FIRST, FIRST+1, ...: by default other ones in every
-//                              sequence
-//   > step [N]                 plan and commit, N times (the last one is shown); compressions stay
-//   open > plan, > commit           the two halves > done ID, > fail ID       the sequence's
-//   compression ends > abort ID, > preempt ID   at once
+//         [tokens=FIRST] [salt=TEXT] [reads=off]
+//                                 prompt ids are FIRST, FIRST+1, ...; without FIRST every
+//                                 sequence has ids of its own
+//   > step [N]                    plan and commit, N times (the last one is shown); compressions
+//                                 stay open
+//   > plan, > commit              the two halves of a step
+//   > done ID, > fail ID          the sequence's compression ends
+//   > abort ID, > preempt ID      at once
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

@@ -90,8 +90,8 @@ TEST_F(Deploy, BucketsAreThoseOfVllm) {
   EXPECT_EQ(bounds("request_params_n"), "1,2,5,10,20,+Inf");
   EXPECT_EQ(bounds("iteration_tokens_total"),
             "1,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,+Inf");
-  EXPECT_EQ(bounds("request_prompt_tokens"),
-            "1,2,5,10,20,50,100,200,500,1000,2000,+Inf");  // up to max_model_len, 4096
+  // Up to max_model_len, 4096.
+  EXPECT_EQ(bounds("request_prompt_tokens"), "1,2,5,10,20,50,100,200,500,1000,2000,+Inf");
 }
 
 TEST_F(Deploy, TheBoardAsksForNamesThatExist) {

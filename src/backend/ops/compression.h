@@ -16,20 +16,29 @@ namespace zipage {
 // A batch of compressions as the ops see it.
 struct CompressionBatch {
   int32_t num_jobs = 0;
-  int32_t max_length = 0;              // host knowledge: longest job
-  int32_t max_keep = 0;                // host knowledge: largest keep
-  const int32_t* slots = nullptr;      // [J] compression slot: queries, F, positions
-  const int32_t* lengths = nullptr;    // [J] n: KV entries, all stored
-  const int32_t* keeps = nullptr;      // [J] k: entries to keep, <= n
-  const int32_t* histories = nullptr;  // [J] leading entries kept by the last compression: they
-                                       // carry F and a position in kv; 0 at the first compression
-  const int32_t* position_offsets =
-      nullptr;  // [J] entries >= history have position = slot index + offset
-  const int32_t* prompt_lengths = nullptr;  // [J] tokens
-  const uint64_t* seeds = nullptr;          // [J] for policy random
-  const int32_t* block_tables = nullptr;    // [J, block_table_stride] source blocks
-  const int32_t* target_tables =
-      nullptr;  // [J, block_table_stride] the first ceil(k / block_size) are written
+  // Host knowledge: longest job.
+  int32_t max_length = 0;
+  // Host knowledge: largest keep.
+  int32_t max_keep = 0;
+  // [J] compression slot: queries, F, positions.
+  const int32_t* slots = nullptr;
+  // [J] n: KV entries, all stored.
+  const int32_t* lengths = nullptr;
+  // [J] k: entries to keep, <= n.
+  const int32_t* keeps = nullptr;
+  // [J] leading entries kept by the last compression: they carry F and a position in kv; 0 at the
+  // first compression.
+  const int32_t* histories = nullptr;
+  // [J] entries >= history have position = slot index + offset.
+  const int32_t* position_offsets = nullptr;
+  // [J] tokens.
+  const int32_t* prompt_lengths = nullptr;
+  // [J] for policy random.
+  const uint64_t* seeds = nullptr;
+  // [J, block_table_stride] source blocks.
+  const int32_t* block_tables = nullptr;
+  // [J, block_table_stride] the first ceil(k / block_size) are written.
+  const int32_t* target_tables = nullptr;
   int32_t block_table_stride = 0;
 };
 
@@ -38,15 +47,18 @@ struct CompressionOpArgs {
   const PagedKvView* kv;
   int32_t layer_begin;
   int32_t num_layers;
-  int32_t capacity;  // row length of score scratch
+  // Row length of score scratch.
+  int32_t capacity;
 };
 
 // score = Alg. 1: softmax over the n slots of Q K^T * scale for the last min(window, n) queries,
 // causal inside the window, max over the group's heads, mean over the window.
 struct AttentionScoreArgs : CompressionOpArgs {
   float scale;
-  float* score;      // out
-  float* workspace;  // compression_workspace_bytes()
+  // Output.
+  float* score;
+  // compression_workspace_bytes()
+  float* workspace;
 };
 
 // score[i] = reduce(alpha * F[i], score[i]) for i < history. The caller keeps the result as the new
@@ -54,7 +66,8 @@ struct AttentionScoreArgs : CompressionOpArgs {
 struct GlobalScoreArgs : CompressionOpArgs {
   float decay;
   ScoreReduce reduce;
-  float* score;  // in/out
+  // Input and output.
+  float* score;
 };
 
 // Max pool of odd `width`, stride 1, padded with -inf. With only_first, out = score for jobs whose
@@ -62,17 +75,22 @@ struct GlobalScoreArgs : CompressionOpArgs {
 struct MaxPoolArgs : CompressionOpArgs {
   int32_t width;
   bool only_first;
-  const float* score;  // in
-  float* out;          // differs from score
+  // Input.
+  const float* score;
+  // Differs from score.
+  float* out;
 };
 
 // out = softmax(sum / (len * tau)) of method.md 3.1.4.
 struct RedundancyArgs : CompressionOpArgs {
-  Redundancy mode;  // kRaw and kFlash give the same result; kRaw may use workspace for the matrix
+  // kRaw and kFlash give the same result; kRaw may use workspace for the matrix.
+  Redundancy mode;
   float similarity_threshold;
   float temperature;
-  bool derotate;              // turn keys back by positions first
-  const float* rope_cos_sin;  // as in AttentionPrepareArgs; needed with derotate
+  // Turn keys back by positions first.
+  bool derotate;
+  // As in AttentionPrepareArgs; needed with derotate.
+  const float* rope_cos_sin;
   int32_t rotary_dim;
   float* out;
   float* workspace;
@@ -89,7 +107,8 @@ struct CenterRedundancyArgs : CompressionOpArgs {
 
 // score[i] = F[i] / sum(F) over all n entries (method.md 3.2); 0 where the sum is 0.
 struct NormalizedHistoryArgs : CompressionOpArgs {
-  const float* history;  // F in score scratch layout, or null: kv's own
+  // F in score scratch layout, or null: kv's own.
+  const float* history;
   float* score;
 };
 
@@ -98,9 +117,12 @@ struct NormalizedHistoryArgs : CompressionOpArgs {
 struct CombineArgs : CompressionOpArgs {
   Combine combine;
   float weight;
-  const float* attention;   // S or null
-  const float* redundancy;  // R or null
-  float* score;             // may alias either input
+  // S or null.
+  const float* attention;
+  // R or null.
+  const float* redundancy;
+  // May alias either input.
+  float* score;
 };
 
 // Scores that need no queries. kRecency: score = slot index. kRandom: h = mix(mix(mix(seed +
@@ -108,7 +130,8 @@ struct CombineArgs : CompressionOpArgs {
 // 0x9E3779B97F4A7C15, mix is the finalizer of splitmix64 (x ^= x>>30, x *= 0xBF58476D1CE4E5B9, x ^=
 // x>>27, x *= 0x94D049BB133111EB, x ^= x>>31), layer counts from 0 over the whole model.
 struct PlainScoreArgs : CompressionOpArgs {
-  KvPolicy policy;  // kRecency or kRandom
+  // kRecency or kRandom.
+  KvPolicy policy;
   float* score;
 };
 
@@ -125,7 +148,8 @@ struct ProtectArgs : CompressionOpArgs {
 // counts as -inf.
 struct TopKArgs : CompressionOpArgs {
   const float* score;
-  int32_t* kept;  // [num_jobs, num_layers, num_kv_heads, kept_stride]
+  // [num_jobs, num_layers, num_kv_heads, kept_stride]
+  int32_t* kept;
   int32_t kept_stride;
 };
 
@@ -135,7 +159,8 @@ struct TopKArgs : CompressionOpArgs {
 // target table: moving in ascending order is then safe. F of an entry at or beyond kv's
 // score_capacity counts as 0 (policies without F).
 struct CompactArgs : CompressionOpArgs {
-  const float* history;  // the new F in score scratch layout; null: kv's own F moves in place
+  // The new F in score scratch layout; null: kv's own F moves in place.
+  const float* history;
   const int32_t* kept;
   int32_t kept_stride;
 };
@@ -146,11 +171,16 @@ struct CompactArgs : CompressionOpArgs {
 // p_i), F = p where L' = 0, new entries start at 0.
 struct PeakUpdateBatch {
   int32_t num_updates = 0;
-  int32_t max_length = 0;                     // host knowledge
-  const int32_t* slots = nullptr;             // [U]
-  const int32_t* lengths = nullptr;           // [U] L: KV entries
-  const int32_t* previous_lengths = nullptr;  // [U] L' of the last update; 0: none
-  const int32_t* block_tables = nullptr;      // [U, block_table_stride]
+  // Host knowledge.
+  int32_t max_length = 0;
+  // [U]
+  const int32_t* slots = nullptr;
+  // [U] L: KV entries.
+  const int32_t* lengths = nullptr;
+  // [U] L' of the last update; 0: none.
+  const int32_t* previous_lengths = nullptr;
+  // [U, block_table_stride]
+  const int32_t* block_tables = nullptr;
   int32_t block_table_stride = 0;
 };
 struct PeakUpdateArgs {
@@ -159,7 +189,8 @@ struct PeakUpdateArgs {
   int32_t layer_begin;
   int32_t num_layers;
   float scale;
-  float half_life;  // H, tokens
+  // H, tokens.
+  float half_life;
   // Null: kv's scores. Otherwise scratch [U, num_layers, num_kv_heads, capacity]: F = p of a prompt
   // longer than the score cache.
   float* scratch;

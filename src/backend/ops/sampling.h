@@ -16,45 +16,65 @@ namespace zipage {
 
 // One row's choices. Plain data, device memory on a GPU.
 struct SampleRow {
-  float temperature = 0;  // 0: greedy, ties to the lowest id
+  // 0: greedy, ties to the lowest id.
+  float temperature = 0;
   float top_p = 1;
   float min_p = 0;
   float typical_p = 1;
-  int32_t top_k = 0;  // 0: all
+  // 0: all.
+  int32_t top_k = 0;
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  uint64_t seed = 0;  // draw = Philox4x32-10(key = seed, counter = step): see sampling/philox.h
-  uint64_t step = 0;  // index of the output token
-  int32_t num_logprobs = -1;  // -1: none; 0: of the sampled token; n: and the n best
-  int32_t bias_begin = 0;     // into bias_ids / bias_values
+  // draw = Philox4x32-10(key = seed, counter = step): see sampling/philox.h.
+  uint64_t seed = 0;
+  // Index of the output token.
+  uint64_t step = 0;
+  // -1: none; 0: of the sampled token; n: and the n best.
+  int32_t num_logprobs = -1;
+  // Into bias_ids / bias_values.
+  int32_t bias_begin = 0;
   int32_t bias_count = 0;
-  int32_t count_slot = -1;  // row of token_counts; -1: no penalties
-  int32_t mask_slot = -1;   // row of allowed_masks; -1: every token
+  // Row of token_counts; -1: no penalties.
+  int32_t count_slot = -1;
+  // Row of allowed_masks; -1: every token.
+  int32_t mask_slot = -1;
   // Not -1: nothing is sampled and nothing counted; this is the row's token (of a prompt, whose
   // log-probability is wanted).
   int32_t given_token = -1;
 };
 
 struct SampleArgs {
-  const float* logits;  // [num_rows, vocab]; may be overwritten
+  // [num_rows, vocab]; may be overwritten.
+  const float* logits;
   int32_t num_rows;
   int32_t vocab;
-  const SampleRow* rows;    // [num_rows]
-  const int32_t* bias_ids;  // ids to add to; -inf forbids
+  // [num_rows]
+  const SampleRow* rows;
+  // Ids whose logits get a bias; -inf forbids the token.
+  const int32_t* bias_ids;
   const float* bias_values;
-  uint32_t* token_counts;  // [slots, vocab] in/out: low 31 bits: times in the output; top bit: in
-                           // the prompt. The sampled token of a row with a count slot is counted
-  const uint32_t* allowed_masks;  // [slots, ceil(vocab / 32)] bits
-  int32_t max_logprobs;           // row length of the top arrays; 0: none
-  int32_t* tokens;                // out [num_rows]
-  float* token_logprobs;          // out [num_rows] or null
-  int32_t* token_ranks;           // out [num_rows] or null: 1 is the most likely
+  // [slots, vocab] in/out: low 31 bits: times in the output; top bit: in the prompt. The sampled
+  // token of a row with a count slot is counted.
+  uint32_t* token_counts;
+  // [slots, ceil(vocab / 32)] bits.
+  const uint32_t* allowed_masks;
+  // Row length of the top arrays; 0: none.
+  int32_t max_logprobs;
+  // Output: [num_rows]
+  int32_t* tokens;
+  // Output: [num_rows] or null.
+  float* token_logprobs;
+  // Output: [num_rows] or null: 1 is the most likely.
+  int32_t* token_ranks;
   // Rows without logprobs leave their places in these alone; places behind a row's n hold id -1 and
   // -inf.
-  int32_t* top_ids;     // out [num_rows, max_logprobs] or null, best first
-  float* top_logprobs;  // out, same shape
-  void* workspace;      // Backend::sample_workspace_bytes()
+  // Output: [num_rows, max_logprobs] or null, best first.
+  int32_t* top_ids;
+  // Output, same shape.
+  float* top_logprobs;
+  // Backend::sample_workspace_bytes()
+  void* workspace;
 };
 
 }  // namespace zipage

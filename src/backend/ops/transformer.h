@@ -11,42 +11,55 @@
 
 namespace zipage {
 
-class LinearWeight;  // backend.h: packed by the backend
+// See backend/backend.h: a weight packed by the backend.
+class LinearWeight;
 
 // out[t, :] = table[id, :], where id is ids[t], or previous_tokens[-1 - ids[t]] if ids[t] is
 // negative: a token that the step before this one sampled and the host has not read yet.
 struct EmbedArgs {
   DType dtype;
-  const LinearWeight* table;  // [vocab, hidden]; the same object serves a tied lm_head
-  const int32_t* ids;         // [T]
-  const int32_t*
-      previous_tokens;  // the last step's sampled tokens; may be null when no id is negative
+  // [vocab, hidden]; the same object serves a tied lm_head.
+  const LinearWeight* table;
+  // [T]
+  const int32_t* ids;
+  // The last step's sampled tokens; may be null when no id is negative.
+  const int32_t* previous_tokens;
   int32_t num_tokens;
   int32_t hidden;
-  void* out;  // [T, hidden]
+  // [T, hidden]
+  void* out;
 };
 
 // out = x / sqrt(mean(x^2) + eps) * weight, statistics in f32.
 // With `residual`: residual += x first (in place), and out is the norm of the sum.
 struct RmsNormArgs {
   DType dtype;
-  const void* x;        // [T, hidden]
-  void* residual;       // [T, hidden] in/out, or null
-  const float* weight;  // [hidden], device memory
+  // [T, hidden]
+  const void* x;
+  // [T, hidden] in/out, or null.
+  void* residual;
+  // [hidden], device memory.
+  const float* weight;
   float eps;
   int32_t num_tokens;
   int32_t hidden;
-  void* out;  // [T, hidden]; may alias x
+  // [T, hidden]; may alias x.
+  void* out;
 };
 
 // out = x W^T (+ bias). f32 accumulation.
 struct LinearArgs {
-  DType dtype;                 // of x
-  DType out_dtype;             // of out: dtype, or kF32 (logits)
-  const LinearWeight* weight;  // [out_features, in_features]
-  const void* x;               // [T, in_features]
+  // Of x.
+  DType dtype;
+  // Of out: dtype, or kF32 (logits).
+  DType out_dtype;
+  // [out_features, in_features]
+  const LinearWeight* weight;
+  // [T, in_features]
+  const void* x;
   int32_t num_tokens;
-  void* out;  // [T, out_features]
+  // [T, out_features]
+  void* out;
   // What the linear() behind this one will read, or null: a backend may begin to fetch it.
   const LinearWeight* next = nullptr;
 };
@@ -54,20 +67,25 @@ struct LinearArgs {
 // out[t, i] = silu(gate_up[t, i]) * gate_up[t, intermediate + i]
 struct SiluMulArgs {
   DType dtype;
-  const void* gate_up;  // [T, 2 * intermediate]
+  // [T, 2 * intermediate]
+  const void* gate_up;
   int32_t num_tokens;
   int32_t intermediate;
-  void* out;  // [T, intermediate]
+  // [T, intermediate]
+  void* out;
 };
 
 // out[i, :] = x[rows[i], :]
 struct GatherRowsArgs {
   DType dtype;
-  const void* x;        // [T, hidden]
-  const int32_t* rows;  // [num_rows]
+  // [T, hidden]
+  const void* x;
+  // [num_rows]
+  const int32_t* rows;
   int32_t num_rows;
   int32_t hidden;
-  void* out;  // [num_rows, hidden]
+  // [num_rows, hidden]
+  void* out;
 };
 
 // Splits qkv, norms each q and k head (when weights are given), rotates both by the true position,
@@ -76,17 +94,21 @@ struct GatherRowsArgs {
 // from rotary_dim on pass through.
 struct AttentionPrepareArgs {
   DType dtype;
-  const void* qkv;      // [T, (num_q_heads + 2 * num_kv_heads) * head_dim]
-  const float* q_norm;  // [head_dim] or null
-  const float* k_norm;  // [head_dim] or null
+  // [T, (num_q_heads + 2 * num_kv_heads) * head_dim]
+  const void* qkv;
+  // [head_dim] or null.
+  const float* q_norm;
+  // [head_dim] or null.
+  const float* k_norm;
   float norm_eps;
-  const float*
-      rope_cos_sin;  // [max_positions, rotary_dim]: cos of the rotary_dim/2 angles, then their sin
+  // [max_positions, rotary_dim]: cos of the rotary_dim/2 angles, then their sin.
+  const float* rope_cos_sin;
   int32_t rotary_dim;
   const StepBatch* batch;
   const PagedKvView* kv;
   int32_t layer;
-  void* q_out;  // [T, num_q_heads, head_dim]
+  // [T, num_q_heads, head_dim]
+  void* q_out;
 };
 
 // Causal attention of this step's queries over the pages, online softmax in f32. Partials per
@@ -94,13 +116,17 @@ struct AttentionPrepareArgs {
 // order.
 struct PagedAttentionArgs {
   DType dtype;
-  const void* q;  // [T, num_q_heads, head_dim]
+  // [T, num_q_heads, head_dim]
+  const void* q;
   const StepBatch* batch;
   const PagedKvView* kv;
   int32_t layer;
-  float scale;      // usually 1 / sqrt(head_dim)
-  void* out;        // [T, num_q_heads * head_dim]
-  void* workspace;  // Backend::attention_workspace_bytes()
+  // Usually 1 / sqrt(head_dim).
+  float scale;
+  // [T, num_q_heads * head_dim]
+  void* out;
+  // Backend::attention_workspace_bytes()
+  void* workspace;
 };
 
 }  // namespace zipage

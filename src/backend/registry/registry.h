@@ -1,4 +1,5 @@
-// The only place that names concrete backends.
+// create_backend(): the only place that names concrete backends. The CUDA backend is opened as a
+// shared library here, so that nothing else depends on CUDA.
 #pragma once
 
 #include <memory>

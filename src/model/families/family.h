@@ -1,5 +1,8 @@
-// What sets the model families apart. All of them are pre-norm decoders with gated SiLU, RMS norm,
-// grouped queries and RoPE; see model/decoder.h for the forward pass.
+// ModelFamily: the row of facts that sets one model family apart. All of them are pre-norm decoders
+// with gated SiLU, RMS norm, grouped-query attention and RoPE; see model/decoder.h for the forward
+// pass. A new family is a file in this folder and a row in the list.
+//
+// Threads: constants and pure functions.
 #pragma once
 
 #include <span>
@@ -12,12 +15,18 @@ class JsonValue;
 struct ModelConfig;
 
 struct ModelFamily {
-  std::string_view architecture;       // config.json: architectures[0]
-  std::string_view model_type;         // config.json: model_type
-  std::string_view gguf_architecture;  // general.architecture; empty: none of its own
-  int32_t default_head_dim;            // where config.json has none; 0: hidden_size / heads
-  bool kv_heads_optional;              // absent num_key_value_heads means one a query head
-  bool gguf_interleaved_qk;            // GGUF files order q and k rows for RoPE of adjacent pairs
+  // config.json: architectures[0]
+  std::string_view architecture;
+  // config.json: model_type.
+  std::string_view model_type;
+  // general.architecture; empty: none of its own.
+  std::string_view gguf_architecture;
+  // Where config.json has none; 0: hidden_size / heads.
+  int32_t default_head_dim;
+  // Absent num_key_value_heads means one a query head.
+  bool kv_heads_optional;
+  // GGUF files order q and k rows for RoPE of adjacent pairs.
+  bool gguf_interleaved_qk;
   // The fields that only this family has. `config` has its sizes already.
   void (*read_json)(const JsonValue& json, ModelConfig& config);
   // The same for a GGUF file, whose tensors tell of biases.
