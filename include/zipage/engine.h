@@ -4,9 +4,9 @@
 //   engine.value()->submit(request, [](const RequestOutput& output) { ... });
 //   engine.value()->run_until_idle();
 //
-// Threads: submit(), abort(), stats() and reset_prefix_cache() may be called from any thread.
-// Callbacks run on the thread that runs steps: the caller of step() or run_until_idle(), or the
-// background thread after start(). A callback must not block; it may call submit() and abort().
+// Threads: submit(), abort(), stats(), health() and reset_prefix_cache() may be called from any
+// thread. Callbacks run on the thread that runs steps: the caller of step() or run_until_idle(), or
+// the background thread after start(). A callback must not block; it may call submit() and abort().
 // docs/engine-contract.md states ownership, order and what happens on failure.
 #pragma once
 
@@ -152,6 +152,10 @@ class Engine {
   virtual void stop() = 0;
 
   virtual EngineStats stats() const = 0;
+  // Ok while the engine can serve. Otherwise the reason why it never will again: a bug of ours
+  // (kInternal) or a device that is lost (kUnavailable). Every request has then ended with kError,
+  // submit() returns this status, and only a new engine helps.
+  virtual Status health() const = 0;
   virtual const EngineInfo& info() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
   // From the model's generation_config.json; temperature 1 where it says nothing.

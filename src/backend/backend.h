@@ -15,6 +15,8 @@
 #include <span>
 #include <string>
 
+#include "zipage/status.h"
+
 #include "backend/ops/compression.h"
 #include "backend/ops/sampling.h"
 #include "backend/ops/transformer.h"
@@ -125,6 +127,10 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual DeviceInfo info() const = 0;
+  // After a failure: whether the device can still work. Not ok: every later call fails too, as
+  // after a memory fault of a kernel or when a GPU falls off the bus. Does not wait for queued
+  // work.
+  virtual Status device_health() { return Status(); }
   // f32 on a CPU; options.dtype on a GPU.
   virtual DType activation_dtype() const = 0;
 

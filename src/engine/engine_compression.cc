@@ -83,6 +83,7 @@ void EngineImpl::finish_compressions(bool wait) {
 }
 
 void EngineImpl::end_compression(const CompressJob& job, const Status& status) {
+  if (!status.ok()) require_device(status);
   parts_.scheduler->compression_done(job, status.ok());
   if (!status.ok()) fail_sequence(job.sequence, status);
 }

@@ -1,4 +1,5 @@
 // What becomes of requests when something fails. See docs/engine-contract.md.
+#include "base/error.h"
 #include "engine/engine_impl.h"
 #include "engine/output_builder.h"
 
@@ -17,6 +18,20 @@ void EngineImpl::fail_sequence(SequenceId id, const Status& status) {
   end_sequence(id);
 }
 
+// After a failure on the device. Throws when the device is lost, so that step() ends the engine: it
+// would fail every later request, one step at a time.
+void EngineImpl::require_device(const Status& failure) {
+  const Status device = parts_.backend->device_health();
+  if (device.ok()) return;
+  throw Error(StatusCode::kUnavailable, fmt::format("{}; it was noticed when this failed: {}",
+                                                    device.message(), failure.message()));
+}
+
+void EngineImpl::fail_step(const Status& status) {
+  require_device(status);
+  fail_all(status);
+}
+
 // A step failed on the device: what was in it cannot be trusted, and neither can the rest of the
 // cache.
 void EngineImpl::fail_all(const Status& status) {
@@ -26,13 +41,16 @@ void EngineImpl::fail_all(const Status& status) {
   parts_.scheduler->reset_prefix_cache();
 }
 
-// A bug of ours outside the device's work, or a callback that threw: what the scheduler believes
-// cannot be trusted any more. Every request is told, and none is taken from now on.
+// A bug of ours outside the device's work, a callback that threw, or a lost device: what the
+// scheduler believes cannot be trusted any more. Every request is told, and none is taken from now
+// on.
 void EngineImpl::break_down(const Status& status) {
   std::vector<std::unique_ptr<RequestState>> arrived;
   {
     std::lock_guard lock(mutex_);
-    broken_ = Status(StatusCode::kInternal, "the engine has stopped: " + status.message());
+    const StatusCode code = status.code() == StatusCode::kUnavailable ? StatusCode::kUnavailable
+                                                                      : StatusCode::kInternal;
+    broken_ = Status(code, "the engine has stopped: " + status.message());
     arrived.swap(inbox_);
     aborts_.clear();
     reset_prefix_ = false;

@@ -98,7 +98,7 @@ bool EngineImpl::run_step() {
     launched.ticket = parts_.runner->launch(plan, sequences_);
   } catch (...) {
     results_.assign(plan.rows.size(), RowResult{});
-    fail_all(current_exception_status());
+    fail_step(current_exception_status());
     parts_.scheduler->commit(plan, results_);
     return true;
   }
@@ -178,7 +178,7 @@ void EngineImpl::deliver(const LaunchedStep& step) {
   try {
     samples = parts_.runner->collect(step.ticket);
   } catch (...) {
-    fail_all(current_exception_status());
+    fail_step(current_exception_status());
     return;
   }
   size_t score = 0;
@@ -262,6 +262,11 @@ void EngineImpl::stop() {
 EngineStats EngineImpl::stats() const {
   std::lock_guard lock(mutex_);
   return stats_;
+}
+
+Status EngineImpl::health() const {
+  std::lock_guard lock(mutex_);
+  return broken_;
 }
 
 void EngineImpl::publish_stats() {

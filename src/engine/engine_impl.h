@@ -32,6 +32,7 @@ class EngineImpl : public Engine {
   void start() override;
   void stop() override;
   EngineStats stats() const override;
+  Status health() const override;
   const EngineInfo& info() const override { return parts_.info; }
   const Tokenizer& tokenizer() const override {
     ZIPAGE_CHECK(parts_.tokenizer != nullptr);
@@ -100,6 +101,8 @@ class EngineImpl : public Engine {
   void end_sequence(SequenceId id);
   void fail_sequence(SequenceId id, const Status& status);
   void fail_all(const Status& status);
+  void fail_step(const Status& status);
+  void require_device(const Status& failure);
   void break_down(const Status& status);
   void publish_stats();
   void log_stats();

@@ -144,10 +144,53 @@ TEST_F(EngineFaults, ABugOutsideTheDeviceEndsEveryRequestWithAnError) {
   EXPECT_NE(tiny.answer(0).error.message().find("a callback's bug"), std::string::npos);
   const auto late = tiny.engine().submit(tiny_request(1, 20, 20), [](const RequestOutput&) {});
   EXPECT_EQ(late.status().code(), StatusCode::kInternal);
+  EXPECT_EQ(tiny.engine().health().code(), StatusCode::kInternal);
+  EXPECT_EQ(tiny.engine().health().message(), late.status().message());
   EXPECT_FALSE(tiny.engine().step());
   // On a thread of its own nothing else happens either.
   tiny.engine().start();
   tiny.engine().stop();
+}
+
+// A step, a compression beside the steps, or one in turn notices it. Nobody waits for ever, and the
+// engine says so from then on.
+TEST_F(EngineFaults, ALostDeviceEndsTheEngineNotOneRequestAfterAnother) {
+  for (const bool late : {false, true}) {
+    for (const char* where : {"step", "compression", "compression in turn"}) {
+      SCOPED_TRACE(::testing::Message() << where << (late ? ", samples read late" : ""));
+      EngineOptions options = options_;
+      options.async_compression = where != std::string("compression in turn");
+      testing::UnrulyBackend::Behaviour behaviour;
+      if (late) behaviour.kind = "elsewhere";
+      TinyEngine tiny(options, std::move(behaviour));
+      for (int i = 0; i < 20; ++i) tiny.submit(tiny_request(i, 40, 60));  // four of them wait
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(tiny.step());
+      EXPECT_TRUE(tiny.engine().health().ok());
+      auto& bad = tiny.backend().behaviour;
+      bad.device_health = Status(StatusCode::kUnavailable, "the GPU fell off the bus");
+      if (where == std::string("step")) {
+        bad.before_attention = [] { fail(StatusCode::kInternal, "a launch failed"); };
+      } else {
+        bad.fails = [](int64_t) { return true; };
+      }
+      int steps = 0;
+      while (tiny.engine().step()) ASSERT_LT(++steps, 1000);
+      for (size_t i = 0; i < 20; ++i) {
+        EXPECT_EQ(tiny.answer(i).finish, FinishReason::kError);
+        EXPECT_EQ(tiny.answer(i).error.code(), StatusCode::kUnavailable);
+      }
+      const Status health = tiny.engine().health();
+      EXPECT_EQ(health.code(), StatusCode::kUnavailable);
+      EXPECT_NE(health.message().find("the GPU fell off the bus"), std::string::npos);
+      EXPECT_NE(health.message().find(where == std::string("step") ? "a launch failed"
+                                                                   : "this compression must fail"),
+                std::string::npos);
+      const auto refused =
+          tiny.engine().submit(tiny_request(1, 20, 20), [](const RequestOutput&) {});
+      EXPECT_EQ(refused.status().message(), health.message());
+      EXPECT_FALSE(tiny.engine().step());
+    }
+  }
 }
 
 TEST_F(EngineFaults, ASwappedSequenceThatIsAbortedGivesItsHostMemoryBack) {

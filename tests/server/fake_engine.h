@@ -107,6 +107,14 @@ class FakeEngine : public Engine {
     stats.generation_tokens = generated_;
     return stats;
   }
+  Status health() const override {
+    std::lock_guard lock(mutex_);
+    return health_;
+  }
+  void set_health(Status status) {
+    std::lock_guard lock(mutex_);
+    health_ = std::move(status);
+  }
   const EngineInfo& info() const override { return info_; }
   const Tokenizer& tokenizer() const override { return bytes; }
   SamplingParams default_sampling_params() const override { return {}; }
@@ -125,6 +133,7 @@ class FakeEngine : public Engine {
 
   EngineInfo info_;
   mutable std::mutex mutex_;
+  Status health_;
   std::vector<Live> live_;
   RequestId next_ = 1;
   int64_t generated_ = 0;

@@ -23,6 +23,7 @@ class UnrulyBackend final : public Backend {
     std::function<bool(int64_t)> holds;      // job: not to be seen as done yet
     std::function<bool(int64_t)> fails;      // job: its work throws
     std::function<void()> before_attention;  // may throw: the step fails
+    Status device_health;                    // what the engine hears after a failure
   };
 
   explicit UnrulyBackend(int num_threads = 1) {
@@ -48,6 +49,7 @@ class UnrulyBackend final : public Backend {
     if (!behaviour.kind.empty()) info.kind = behaviour.kind;
     return info;
   }
+  Status device_health() override { return behaviour.device_health; }
   DType activation_dtype() const override { return inner_->activation_dtype(); }
   Buffer allocate(size_t bytes, MemorySpace space) override {
     ++num_allocations_;

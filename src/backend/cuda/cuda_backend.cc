@@ -69,6 +69,21 @@ DeviceInfo CudaBackend::info() const {
   return info;
 }
 
+// An error that one call made is cleared first; one that stays in the CUDA context comes back from
+// any call.
+Status CudaBackend::device_health() {
+  cudaGetLastError();
+  cudaError_t status = cudaSetDevice(context_.device);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  if (status == cudaSuccess) status = cudaMemGetInfo(&free_bytes, &total_bytes);
+  if (status == cudaSuccess) status = cudaStreamQuery(nullptr);
+  if (status == cudaSuccess || status == cudaErrorNotReady) return Status();
+  return Status(StatusCode::kUnavailable,
+                fmt::format("the GPU cannot be used any more: {} ({})", cudaGetErrorString(status),
+                            cudaGetErrorName(status)));
+}
+
 Buffer CudaBackend::allocate(size_t bytes, MemorySpace space) {
   if (bytes == 0) return Buffer();
   ZIPAGE_CUDA_CHECK(cudaSetDevice(context_.device));

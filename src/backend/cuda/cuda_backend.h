@@ -23,6 +23,7 @@ class CudaBackend final : public Backend {
   CudaLinear& linear_kernels() { return *linear_; }  // for benches
 
   DeviceInfo info() const override;
+  Status device_health() override;
   DType activation_dtype() const override { return dtype_; }
   Buffer allocate(size_t bytes, MemorySpace space) override;
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override;
