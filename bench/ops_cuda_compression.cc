@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_check.h"
-#include "backend/cuda/kernels/compression.h"
+#include "backend/cuda/kernels/compression/compression.h"
 
 namespace zipage {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_check.h"
-#include "backend/cuda/kernels/sample.h"
+#include "backend/cuda/kernels/sample/sample.h"
 
 namespace zipage {
 namespace {

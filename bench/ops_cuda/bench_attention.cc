@@ -3,8 +3,8 @@
 #include <cmath>
 #include <random>
 
-#include "backend/cuda/kernels/attention_decode.h"
-#include "backend/cuda/kernels/attention_prefill.h"
+#include "backend/cuda/kernels/attention/decode.h"
+#include "backend/cuda/kernels/attention/prefill.h"
 #include "measure.h"
 
 namespace zipage::bench {

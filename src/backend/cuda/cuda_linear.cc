@@ -4,7 +4,7 @@
 #include <array>
 
 #include "backend/cuda/cuda_check.h"
-#include "backend/cuda/kernels/gemm.h"
+#include "backend/cuda/kernels/gemm/gemm.h"
 #include "base/check.h"
 #include "base/error.h"
 

@@ -12,7 +12,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_context.h"
 #include "backend/cuda/cuda_stream.h"
-#include "backend/cuda/kernels/gemm.h"
+#include "backend/cuda/kernels/gemm/gemm.h"
 
 namespace zipage {
 

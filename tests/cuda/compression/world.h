@@ -15,7 +15,7 @@
 
 #include "backend/cuda/cuda_check.h"
 #include "backend/cuda/cuda_context.h"
-#include "backend/cuda/kernels/compression.h"
+#include "backend/cuda/kernels/compression/compression.h"
 #include "oracle/compression_oracle.h"
 #include "tensor/dtype.h"
 

@@ -1,5 +1,5 @@
 #include "backend/cuda/cuda_stream.h"
-#include "backend/cuda/kernels/attention_decode.h"
+#include "backend/cuda/kernels/attention/decode.h"
 #include "cuda/core/device.h"
 
 namespace zipage::test {

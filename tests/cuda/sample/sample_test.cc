@@ -1,6 +1,6 @@
 // The sampler on the GPU against double precision: which tokens take part, which one the draw hits,
 // log-probabilities and ranks, over rows of every kind in one call.
-#include "backend/cuda/kernels/sample.h"
+#include "backend/cuda/kernels/sample/sample.h"
 
 #include <algorithm>
 #include <cfloat>

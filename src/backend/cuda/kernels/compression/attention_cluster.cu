@@ -8,10 +8,10 @@
 // that memory stays busy while they multiply, exchange sums and write; one adds up the sums of the
 // cluster; two load queries. Which tile belongs to
 // whom depends on the length alone, so that a job's result does not depend on its batch.
-#include "backend/cuda/kernels/async_copy.cuh"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/wgmma.cuh"
 #include "backend/cuda/kernels/compression/attention_cluster.h"
 #include "backend/cuda/kernels/compression/common.cuh"
-#include "backend/cuda/kernels/wgmma.cuh"
 #include "backend/cuda/tensor_map.h"
 
 namespace zipage::compression {

@@ -3,9 +3,9 @@
 // their products with the window's queries in registers; it publishes each row's maximum and sum,
 // waits for the others of the unit, and finishes: K is read once. While it waits, the keys of its
 // next chunk are on their way. attention_cluster.cu does the same on Hopper for the usual shapes.
-#include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/attention_cluster.h"
 #include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/compression.h"
 #include "backend/cuda/kernels/compression/workspace.h"
 
 namespace zipage::compression {

@@ -3,8 +3,8 @@
 // add up their units, wait for each other's sums and take their dot products with the mean. A
 // second kernel divides by the sum of the exponentials: another wait would cost more than its
 // launch.
-#include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/compression.h"
 #include "backend/cuda/kernels/compression/workspace.h"
 
 namespace zipage::compression {

@@ -3,8 +3,8 @@
 // walks the kept entries in ascending order, reading a tile before it writes the one before: an
 // entry is never overwritten before it is read, also in place, because a write never lands beyond
 // the slots already read and blocks own disjoint bytes.
-#include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/compression.h"
 
 namespace zipage::compression {
 namespace {

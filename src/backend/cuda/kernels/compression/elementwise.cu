@@ -1,7 +1,7 @@
 // Ops that treat each score by itself, or sum a row: global score (Alg. 2), pooling, F / sum(F),
 // combination, plain scores and protection. A block covers a part of one unit's row.
-#include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/compression.h"
 
 namespace zipage::compression {
 namespace {

@@ -2,10 +2,10 @@
 // threads has 256 keys of one unit in shared memory, all that their pairs need: it multiplies them
 // with each other, takes the zeroed entries out of the row sums and writes sum / (len * tau). A
 // second kernel applies the softmax over the unit's entries.
-#include "backend/cuda/kernels/async_copy.cuh"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/wgmma.cuh"
 #include "backend/cuda/kernels/compression/common.cuh"
 #include "backend/cuda/kernels/compression/lightning.h"
-#include "backend/cuda/kernels/wgmma.cuh"
 #include "backend/cuda/tensor_map.h"
 
 namespace zipage::compression {

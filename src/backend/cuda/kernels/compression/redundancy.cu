@@ -2,8 +2,8 @@
 // method.md 3.1.4. The similarity matrix is symmetric and never stored: row c of it gives the sum
 // of row c and, as column c, the last row above the threshold. A second kernel takes the zeroed
 // entries out of the sums and applies the softmax.
-#include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/compression.h"
 #include "backend/cuda/kernels/compression/lightning.h"
 #include "backend/cuda/kernels/compression/workspace.h"
 

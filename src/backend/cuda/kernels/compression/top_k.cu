@@ -1,8 +1,8 @@
 // Exact top-k of each unit's scores by radix selection (method.md 3.1.7): the k-th largest value is
 // found digit by digit, then a scan writes the kept slots in ascending order, ties to the lower
 // slot. One block a unit.
-#include "backend/cuda/kernels/compression.h"
 #include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/compression.h"
 
 namespace zipage::compression {
 namespace {

@@ -2,7 +2,7 @@
 // launches.
 #include <algorithm>
 
-#include "backend/cuda/kernels/compression.h"
+#include "backend/cuda/kernels/compression/compression.h"
 #include "backend/cuda/kernels/compression/limits.h"
 #include "backend/cuda/kernels/compression/workspace.h"
 

@@ -6,9 +6,9 @@
 #include <cfloat>
 #include <cuda_runtime.h>
 
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/sample.h"
-#include "backend/cuda/kernels/sample_row.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
+#include "backend/cuda/kernels/sample/sample.h"
+#include "backend/cuda/kernels/sample/sample_row.cuh"
 #include "sampling/philox.h"
 
 namespace zipage {

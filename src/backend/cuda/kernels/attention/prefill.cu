@@ -5,10 +5,10 @@
 // query m of the row being token m / group, head m % group, so that short chunks fill the tile too.
 // Keys and values pass through two stages of shared memory in tiles of 64 entries, with an online
 // softmax in f32.
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/attention_prefill.h"
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/mma.cuh"
+#include "backend/cuda/kernels/attention/prefill.h"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/mma.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
 
 namespace zipage {
 

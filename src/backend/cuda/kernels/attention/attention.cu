@@ -1,7 +1,7 @@
 // The choice among the kernels of paged_attention.
-#include "backend/cuda/kernels/attention.h"
-#include "backend/cuda/kernels/attention_decode.h"
-#include "backend/cuda/kernels/attention_prefill.h"
+#include "backend/cuda/kernels/attention/attention.h"
+#include "backend/cuda/kernels/attention/decode.h"
+#include "backend/cuda/kernels/attention/prefill.h"
 
 namespace zipage {
 

@@ -1,7 +1,7 @@
 // Paged attention without tensor cores: right for every dtype and shape, and in f32 independent of
 // the batch, since each (token, head) walks its blocks in table order alone.
-#include "backend/cuda/kernels/attention.h"
-#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/attention/attention.h"
+#include "backend/cuda/kernels/common/types.cuh"
 
 namespace zipage {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
 
 namespace zipage {
 

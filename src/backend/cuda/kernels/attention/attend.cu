@@ -12,11 +12,11 @@
 // Tensor cores: entries are the 16 rows of a unit, the group's queries (at most 8) the 8 columns.
 // S^T = K Q^T, and O^T += V^T P^T. Which element of a head a lane has is chosen so that its loads
 // are 16 bytes wide; sums over k do not mind the order. g = lane / 4, t = lane % 4.
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/attend.h"
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/mma.cuh"
-#include "backend/cuda/kernels/store_pack.cuh"
+#include "backend/cuda/kernels/attention/attend.h"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/mma.cuh"
+#include "backend/cuda/kernels/common/store_pack.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
 
 namespace zipage {
 

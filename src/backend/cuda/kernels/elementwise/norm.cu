@@ -1,6 +1,6 @@
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/norm.h"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
+#include "backend/cuda/kernels/elementwise/norm.h"
 
 namespace zipage {
 

@@ -9,10 +9,10 @@
 // tiles form one list of which each block takes an equal, contiguous run: pieces of a tile that lie
 // in several runs go to the workspace, and when all are there each of those blocks adds a share of
 // the tile, in order of k, so that the result does not depend on timing.
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/gemm.h"
-#include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
+#include "backend/cuda/kernels/common/wgmma.cuh"
+#include "backend/cuda/kernels/gemm/gemm.h"
 #include "backend/cuda/tensor_map.h"
 
 namespace zipage {

@@ -1,5 +1,5 @@
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/gemm.h"
+#include "backend/cuda/kernels/common/types.cuh"
+#include "backend/cuda/kernels/gemm/gemm.h"
 
 namespace zipage {
 

@@ -5,7 +5,7 @@
 #include <cfloat>
 #include <cuda_runtime.h>
 
-#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
 #include "backend/ops/sampling.h"
 
 namespace zipage::sampler {

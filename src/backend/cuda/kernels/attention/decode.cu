@@ -8,11 +8,11 @@
 //
 // Tensor cores: entries are the 16 rows of a tile, the group's queries (at most 8) its 8 columns.
 // S^T = K Q^T, and O^T += V^T P^T, so that a thread's columns are the same two queries in both.
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/attention.h"
-#include "backend/cuda/kernels/attention_decode.h"
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/mma.cuh"
+#include "backend/cuda/kernels/attention/attention.h"
+#include "backend/cuda/kernels/attention/decode.h"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/mma.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
 #include "backend/cuda/tensor_map.h"
 
 namespace zipage {

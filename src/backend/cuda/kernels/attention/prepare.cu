@@ -1,7 +1,7 @@
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/rope.h"
-#include "backend/cuda/kernels/store_pack.cuh"
+#include "backend/cuda/kernels/attention/prepare.h"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/store_pack.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
 
 namespace zipage {
 

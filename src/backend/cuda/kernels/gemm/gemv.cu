@@ -6,9 +6,9 @@
 // stages are on their way before x is ready: while a small kernel ahead ends, memory keeps busy.
 // What is idle at this kernel's own end, when nothing is left to load and the next product is not
 // on the SM yet, fetches the beginning of the next product's weights into the L2.
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/common.cuh"
-#include "backend/cuda/kernels/gemm.h"
+#include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/types.cuh"
+#include "backend/cuda/kernels/gemm/gemm.h"
 
 namespace zipage {
 

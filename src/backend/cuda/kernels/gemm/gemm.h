@@ -1,8 +1,8 @@
-// Launchers of the products of linear() that are our own. kernels/elementwise.h has the bias.
+// Launchers of the products of linear() that are our own. The bias is added by the epilogues.
 #pragma once
 
 #include "backend/cuda/cuda_context.h"
-#include "backend/cuda/kernels/elementwise.h"
+#include "backend/cuda/kernels/elementwise/silu_mul.h"
 
 namespace zipage {
 
