@@ -1,7 +1,7 @@
 // What this machine can do at best: the yardstick of the benchmark programs.
 #pragma once
 
-#include "backend/cpu/context.h"
+#include "backend/cpu/runtime/context.h"
 
 namespace zipage {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/cpu_backend_impl.h"
+#include "backend/cpu/runtime/cpu_backend_impl.h"
 #include "base/error.h"
 #include "machine_peak.h"
 

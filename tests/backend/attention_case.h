@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/context.h"
-#include "backend/cpu/isa.h"
+#include "backend/cpu/runtime/context.h"
+#include "backend/cpu/simd/isa.h"
 #include "backend/ops/transformer.h"
 #include "tensor/dtype.h"
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/cpu_backend_impl.h"
+#include "backend/cpu/runtime/cpu_backend_impl.h"
 #include "base/error.h"
 #include "tensor/dequantize.h"
 

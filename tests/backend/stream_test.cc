@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cpu/cpu_backend_impl.h"
+#include "backend/cpu/runtime/cpu_backend_impl.h"
 #include "base/error.h"
 
 namespace zipage {

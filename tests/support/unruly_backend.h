@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "backend/backend.h"
-#include "backend/cpu/cpu_backend_impl.h"
+#include "backend/cpu/runtime/cpu_backend_impl.h"
 #include "base/check.h"
 #include "base/error.h"
 

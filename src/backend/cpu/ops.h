@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "backend/backend.h"
-#include "backend/cpu/context.h"
+#include "backend/cpu/runtime/context.h"
 
 namespace zipage::cpu {
 

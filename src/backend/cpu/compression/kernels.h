@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cpu/isa.h"
+#include "backend/cpu/simd/isa.h"
 #include "tensor/dtype.h"
 
 namespace zipage::cpu {

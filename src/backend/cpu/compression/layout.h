@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cpu/context.h"
+#include "backend/cpu/runtime/context.h"
 #include "backend/kv_view.h"
 #include "backend/ops/compression.h"
 #include "base/error.h"

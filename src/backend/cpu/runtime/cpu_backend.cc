@@ -1,0 +1,218 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+#include "backend/cpu/linear/linear.h"
+#include "backend/cpu/ops.h"
+#include "backend/cpu/runtime/cpu_backend_impl.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace zipage {
+
+std::unique_ptr<Backend> create_cpu_backend(const BackendOptions& options) {
+  return std::make_unique<cpu::CpuBackend>(options);
+}
+
+namespace cpu {
+namespace {
+
+int choose_num_threads(int32_t requested) {
+  constexpr int32_t kMostThreads = 1024;
+  if (requested < 0 || requested > kMostThreads) {
+    fail_invalid("num_threads {}: expected 0 (all cores) to {}", requested, kMostThreads);
+  }
+  return requested > 0 ? requested
+                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+CpuStream& as_cpu(Stream& stream) {
+  auto* cpu_stream = dynamic_cast<CpuStream*>(&stream);
+  ZIPAGE_CHECK(cpu_stream != nullptr);
+  return *cpu_stream;
+}
+
+// A queued call must not depend on host structs that the caller reuses: the batch and the view of
+// the cache are copied with the arguments. The arrays that they point to are device memory and
+// follow the stream's order.
+template <typename Args>
+struct QueuedCall {
+  explicit QueuedCall(const Args& caller_args) : args(caller_args) {}
+  const Args& bound() { return args; }
+  Args args;
+};
+
+template <typename Args>
+requires requires(Args a) { a.batch; }
+struct QueuedCall<Args> {
+  explicit QueuedCall(const Args& caller_args)
+      : args(caller_args), batch(*args.batch), kv(*args.kv) {}
+  const Args& bound() {
+    args.batch = &batch;
+    args.kv = &kv;
+    return args;
+  }
+  Args args;
+  std::remove_cvref_t<decltype(*Args::batch)> batch;
+  PagedKvView kv;
+};
+
+template <typename Args>
+void dispatch(void (*op)(const Args&, CpuContext&), const Args& args, Stream& stream) {
+  CpuStream& target = as_cpu(stream);
+  if (CpuContext* context = target.immediate()) {
+    op(args, *context);
+    return;
+  }
+  target.push(Task([op, call = QueuedCall<Args>(args)](CpuContext& context) mutable {
+    op(call.bound(), context);
+  }));
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const BackendOptions& options)
+    : features_(detect_cpu_features()), pool_(choose_num_threads(options.num_threads)) {
+  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
+    fail_invalid("dtype {} on a CPU: expected f32 or bf16", to_string(options.dtype));
+  }
+  context_.pool = &pool_;
+  context_.isa = choose_isa(options.isa, features_);
+  context_.features = features_;
+  context_.dtype = options.dtype;
+}
+
+DeviceInfo CpuBackend::info() const {
+  const MemoryState memory = memory_state();
+  DeviceInfo info;
+  info.name = fmt::format("{}, {}, {} thread{}", cpu_model_name(), isa_name(context_.isa),
+                          pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
+  info.kind = "cpu";
+  info.total_bytes = memory.total_bytes;
+  info.free_bytes = memory.free_bytes;
+  return info;
+}
+
+Buffer CpuBackend::allocate(size_t bytes, MemorySpace) { return allocate_memory(bytes); }
+
+void CpuBackend::copy(void* to, const void* from, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
+  CpuStream& target = as_cpu(stream);
+  if (target.immediate() != nullptr) {
+    std::memcpy(to, from, bytes);
+  } else {
+    target.push(Task([=](CpuContext&) { std::memcpy(to, from, bytes); }));
+  }
+}
+
+void CpuBackend::fill_zero(void* to, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
+  CpuStream& target = as_cpu(stream);
+  if (target.immediate() != nullptr) {
+    std::memset(to, 0, bytes);
+  } else {
+    target.push(Task([=](CpuContext&) { std::memset(to, 0, bytes); }));
+  }
+}
+
+std::unique_ptr<Stream> CpuBackend::create_stream(bool low_priority) {
+  if (low_priority) return std::make_unique<QueuedStream>(context_, Drive::kPool);
+  return std::make_unique<MainStream>(context_);
+}
+
+std::unique_ptr<QueuedStream> CpuBackend::create_manual_stream() {
+  return std::make_unique<QueuedStream>(context_, Drive::kManual);
+}
+
+std::unique_ptr<Event> CpuBackend::create_event() { return std::make_unique<CpuEvent>(); }
+
+void CpuBackend::synchronize(Stream& stream) { as_cpu(stream).synchronize(); }
+
+void CpuBackend::begin_capture(Stream&) {
+  fail(StatusCode::kUnimplemented, "graphs on a CPU: ops run at once there");
+}
+
+std::unique_ptr<Graph> CpuBackend::end_capture(Stream&) {
+  fail(StatusCode::kUnimplemented, "graphs on a CPU: ops run at once there");
+}
+
+std::unique_ptr<LinearWeight> CpuBackend::make_linear(std::span<const HostTensor> parts,
+                                                      std::span<const HostTensor> bias) {
+  return pack_linear(parts, bias, context_);
+}
+
+size_t CpuBackend::attention_workspace_bytes(const Limits& limits) const {
+  return cpu::attention_workspace_bytes(limits, context_);
+}
+size_t CpuBackend::sample_workspace_bytes(const Limits& limits) const {
+  return cpu::sample_workspace_bytes(limits, context_);
+}
+size_t CpuBackend::compression_workspace_bytes(const Limits& limits,
+                                               const CompressionOptions& options) const {
+  return cpu::compression_workspace_bytes(limits, options, context_);
+}
+
+void CpuBackend::embed(const EmbedArgs& args, Stream& stream) {
+  dispatch(cpu::embed, args, stream);
+}
+void CpuBackend::rms_norm(const RmsNormArgs& args, Stream& stream) {
+  dispatch(cpu::rms_norm, args, stream);
+}
+void CpuBackend::linear(const LinearArgs& args, Stream& stream) {
+  dispatch(cpu::linear, args, stream);
+}
+void CpuBackend::silu_mul(const SiluMulArgs& args, Stream& stream) {
+  dispatch(cpu::silu_mul, args, stream);
+}
+void CpuBackend::gather_rows(const GatherRowsArgs& args, Stream& stream) {
+  dispatch(cpu::gather_rows, args, stream);
+}
+void CpuBackend::attention_prepare(const AttentionPrepareArgs& args, Stream& stream) {
+  dispatch(cpu::attention_prepare, args, stream);
+}
+void CpuBackend::paged_attention(const PagedAttentionArgs& args, Stream& stream) {
+  dispatch(cpu::paged_attention, args, stream);
+}
+void CpuBackend::sample(const SampleArgs& args, Stream& stream) {
+  dispatch(cpu::sample, args, stream);
+}
+void CpuBackend::attention_score(const AttentionScoreArgs& args, Stream& stream) {
+  dispatch(cpu::attention_score, args, stream);
+}
+void CpuBackend::global_score(const GlobalScoreArgs& args, Stream& stream) {
+  dispatch(cpu::global_score, args, stream);
+}
+void CpuBackend::max_pool(const MaxPoolArgs& args, Stream& stream) {
+  dispatch(cpu::max_pool, args, stream);
+}
+void CpuBackend::redundancy(const RedundancyArgs& args, Stream& stream) {
+  dispatch(cpu::redundancy, args, stream);
+}
+void CpuBackend::center_redundancy(const CenterRedundancyArgs& args, Stream& stream) {
+  dispatch(cpu::center_redundancy, args, stream);
+}
+void CpuBackend::normalized_history(const NormalizedHistoryArgs& args, Stream& stream) {
+  dispatch(cpu::normalized_history, args, stream);
+}
+void CpuBackend::combine(const CombineArgs& args, Stream& stream) {
+  dispatch(cpu::combine, args, stream);
+}
+void CpuBackend::plain_score(const PlainScoreArgs& args, Stream& stream) {
+  dispatch(cpu::plain_score, args, stream);
+}
+void CpuBackend::protect(const ProtectArgs& args, Stream& stream) {
+  dispatch(cpu::protect, args, stream);
+}
+void CpuBackend::top_k(const TopKArgs& args, Stream& stream) { dispatch(cpu::top_k, args, stream); }
+void CpuBackend::compact(const CompactArgs& args, Stream& stream) {
+  dispatch(cpu::compact, args, stream);
+}
+void CpuBackend::peak_update(const PeakUpdateArgs& args, Stream& stream) {
+  dispatch(cpu::peak_update, args, stream);
+}
+
+}  // namespace cpu
+}  // namespace zipage

@@ -1,0 +1,72 @@
+// The concrete backend: owns the pool, dispatches each op to its free function (ops.h), at once or
+// through a queue.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "backend/backend.h"
+#include "backend/cpu/runtime/context.h"
+#include "backend/cpu/runtime/stream.h"
+
+namespace zipage::cpu {
+
+// Driven by one thread. Streams and weights must not outlive it.
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const BackendOptions& options);
+
+  DeviceInfo info() const override;
+  DType activation_dtype() const override { return DType::kF32; }
+
+  Buffer allocate(size_t bytes, MemorySpace space) override;
+  void copy(void* to, const void* from, size_t bytes, Stream& stream) override;
+  void fill_zero(void* to, size_t bytes, Stream& stream) override;
+
+  std::unique_ptr<Stream> create_stream(bool low_priority) override;
+  // For tests: its work runs when run_next() says so.
+  std::unique_ptr<QueuedStream> create_manual_stream();
+  std::unique_ptr<Event> create_event() override;
+  void synchronize(Stream& stream) override;
+  void begin_capture(Stream& stream) override;
+  std::unique_ptr<Graph> end_capture(Stream& stream) override;
+
+  std::unique_ptr<LinearWeight> make_linear(std::span<const HostTensor> parts,
+                                            std::span<const HostTensor> bias) override;
+
+  size_t attention_workspace_bytes(const Limits& limits) const override;
+  size_t sample_workspace_bytes(const Limits& limits) const override;
+  size_t compression_workspace_bytes(const Limits& limits,
+                                     const CompressionOptions& options) const override;
+
+  void embed(const EmbedArgs& args, Stream& stream) override;
+  void rms_norm(const RmsNormArgs& args, Stream& stream) override;
+  void linear(const LinearArgs& args, Stream& stream) override;
+  void silu_mul(const SiluMulArgs& args, Stream& stream) override;
+  void gather_rows(const GatherRowsArgs& args, Stream& stream) override;
+  void attention_prepare(const AttentionPrepareArgs& args, Stream& stream) override;
+  void paged_attention(const PagedAttentionArgs& args, Stream& stream) override;
+  void sample(const SampleArgs& args, Stream& stream) override;
+
+  void attention_score(const AttentionScoreArgs& args, Stream& stream) override;
+  void global_score(const GlobalScoreArgs& args, Stream& stream) override;
+  void max_pool(const MaxPoolArgs& args, Stream& stream) override;
+  void redundancy(const RedundancyArgs& args, Stream& stream) override;
+  void center_redundancy(const CenterRedundancyArgs& args, Stream& stream) override;
+  void normalized_history(const NormalizedHistoryArgs& args, Stream& stream) override;
+  void combine(const CombineArgs& args, Stream& stream) override;
+  void plain_score(const PlainScoreArgs& args, Stream& stream) override;
+  void protect(const ProtectArgs& args, Stream& stream) override;
+  void top_k(const TopKArgs& args, Stream& stream) override;
+  void compact(const CompactArgs& args, Stream& stream) override;
+  void peak_update(const PeakUpdateArgs& args, Stream& stream) override;
+
+  const CpuContext& context() const { return context_; }  // without scratch: that is a stream's
+
+ private:
+  CpuFeatures features_;
+  ThreadPool pool_;
+  CpuContext context_;
+};
+
+}  // namespace zipage::cpu

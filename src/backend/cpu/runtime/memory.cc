@@ -1,0 +1,108 @@
+#include "backend/cpu/runtime/memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace zipage::cpu {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+
+// The number in a file of one number; kUnlimited for "max" and for a file that is not there.
+size_t read_number(const char* path) {
+  std::ifstream file(path);
+  size_t value = 0;
+  return file >> value ? value : kUnlimited;
+}
+
+// Bytes of page cache that a control group is charged for; the kernel gives them back on demand.
+size_t cached_file_bytes() {
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  std::string key;
+  size_t value = 0, sum = 0;
+  while (file >> key >> value) {
+    if (key == "inactive_file" || key == "active_file") sum += value;
+  }
+  return sum;
+}
+
+size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
+
+[[noreturn]] void fail_memory(size_t bytes, size_t free_bytes) {
+  fail(StatusCode::kResourceExhausted, "cannot allocate {} bytes of memory: {} bytes are free",
+       bytes, free_bytes);
+}
+
+Buffer allocate_pages(size_t bytes, size_t free_bytes) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t length =
+      round_up(bytes, page);  // the tail stays on small pages: no memory is lost to rounding
+  const size_t reserved = length + kHugePage;  // so that an aligned piece lies inside
+  void* mapped =
+      mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) fail_memory(bytes, free_bytes);
+  std::byte* begin = static_cast<std::byte*>(mapped);
+  const size_t head =
+      round_up(reinterpret_cast<uintptr_t>(begin), kHugePage) - reinterpret_cast<uintptr_t>(begin);
+  if (head > 0) munmap(begin, head);
+  begin += head;
+  if (kHugePage - head > 0) munmap(begin + length, kHugePage - head);
+  madvise(begin, length, MADV_HUGEPAGE);
+  // Pages come with their first touch: tables sized for the worst case cost nothing until they are
+  // used.
+  return Buffer(begin, bytes, [length](void* data) { munmap(data, length); });
+}
+
+}  // namespace
+
+MemoryState memory_state() {
+  MemoryState state;
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  size_t kib = 0;
+  while (file >> key >> kib) {
+    std::getline(file, unit);
+    if (key == "MemTotal:") state.total_bytes = kib * 1024;
+    if (key == "MemAvailable:") state.free_bytes = kib * 1024;
+  }
+  if (state.total_bytes == 0) {
+    state.total_bytes =
+        static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    state.free_bytes = state.total_bytes;
+  }
+  const size_t limit = read_number("/sys/fs/cgroup/memory.max");
+  if (limit < state.total_bytes) {
+    state.total_bytes = limit;
+    const size_t charged = read_number("/sys/fs/cgroup/memory.current");
+    if (charged != kUnlimited) {
+      const size_t used = charged - std::min(charged, cached_file_bytes());
+      state.free_bytes = std::min(state.free_bytes, limit - std::min(limit, used));
+    }
+  }
+  return state;
+}
+
+Buffer allocate_memory(size_t bytes) {
+  if (bytes == 0) return Buffer();
+  if (bytes < kHugePage) {
+    void* data = std::aligned_alloc(kAlignment, round_up(bytes, kAlignment));
+    if (data == nullptr) fail_memory(bytes, memory_state().free_bytes);
+    return Buffer(data, bytes, [](void* p) { std::free(p); });
+  }
+  // Linux hands out more address space than there is memory and ends the process at the first
+  // touch: ask first.
+  const MemoryState state = memory_state();
+  if (bytes > state.free_bytes) fail_memory(bytes, state.free_bytes);
+  return allocate_pages(bytes, state.free_bytes);
+}
+
+}  // namespace zipage::cpu
