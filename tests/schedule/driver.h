@@ -16,9 +16,9 @@ namespace zipage::testing {
 
 // What decides which entries of a sequence survive: must not depend on load.
 struct Trajectory {
-  // L and L' of F's updates since the last (re)start, in order.
   // n, keep, history, position_offset of each.
   std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>> compressions;
+  // L and L' of F's updates since the last (re)start, in order.
   std::vector<std::pair<int32_t, int32_t>> updates;
   bool operator==(const Trajectory&) const = default;
 };
