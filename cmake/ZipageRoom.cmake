@@ -55,10 +55,12 @@ function(zipage_room name)
   target_link_libraries(zipage_${name} ${scope} ${ROOM_LIBS})
 endfunction()
 
-# zipage_room_test(NAME [DEPS room...] [LIBS target...]): one GoogleTest program test_NAME out of the
-# .cc files of this folder.
+# zipage_room_test(NAME [DEPS room...] [LIBS target...] [REFERENCE suite...] [SLOW suite...]): one GoogleTest program
+# test_NAME out of the .cc files of this folder. Its tests have the label `unit` (fast, no network, no other programs), but
+# for those whose names match REFERENCE (they run other implementations, see tests/judges.txt) or SLOW: patterns of
+# --gtest_filter, whose tests have the label `reference` or `slow`.
 function(zipage_room_test name)
-  cmake_parse_arguments(TEST "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(TEST "" "" "DEPS;LIBS;REFERENCE;SLOW" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   if(NOT sources)
     return()
@@ -71,5 +73,21 @@ function(zipage_room_test name)
     target_link_libraries(test_${name} PRIVATE zipage_${dep})
   endforeach()
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBS})
-  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 900)
+  add_dependencies(zipage_tests test_${name})
+  set(others "")
+  foreach(label IN ITEMS REFERENCE SLOW)
+    if(TEST_${label})
+      string(TOLOWER ${label} word)
+      list(JOIN TEST_${label} ":" patterns)
+      zipage_discover_tests(test_${name} "${patterns}" "${word}" 1800)
+      string(APPEND others ":${patterns}")
+    endif()
+  endforeach()
+  string(REGEX REPLACE "^:" "-" others "${others}")
+  zipage_discover_tests(test_${name} "${others}" unit 900)
+endfunction()
+
+function(zipage_discover_tests target filter label timeout)
+  gtest_discover_tests(${target} TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT ${timeout} LABELS "${label}")
 endfunction()
