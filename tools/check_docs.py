@@ -26,6 +26,8 @@ import check_sizes  # noqa: E402
 # Flags of other programs, and words of prose, that the pages may name.
 FOREIGN_FLAGS = {"--prefix", "--target"}
 FOREIGN_WORDS = {"PascalCase", "snake_case"}
+# The checker and its test name what does not exist.
+NOT_EVIDENCE = {"tools/check_docs.py", "tests/tools/test_checkers.py"}
 TEXT_SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".py", ".txt", ".json", ".jsonl", ".cmake", ".toml", ".yml", ".yaml", ".in",
                  ".service", "", ".html", ".js", ".css"}
 TOP = re.compile(r"^(?:\.ci|\.github|include|src|tests|tools|script|docs|bench|models|deploy|examples|python|cmake)(?:/|$)")
@@ -46,7 +48,7 @@ class Sources:
                     self.texts[path] = (root / path).read_text()
                 except UnicodeDecodeError:
                     pass
-        self.all_text = "\n".join(text for path, text in self.texts.items() if path != "tools/check_docs.py")
+        self.all_text = "\n".join(text for path, text in self.texts.items() if path not in NOT_EVIDENCE)
         self.words = set(re.findall(r"[A-Za-z_]\w*", self.all_text))
         self.words |= {pathlib.PurePath(path).stem for path in self.paths}
         self.tests = {f"{m[0]}.{m[1]}" for m in
@@ -75,7 +77,8 @@ class Sources:
         if re.search(rf"\b{owner}::~?{member}\b", self.all_text):
             return True
         declared = re.compile(rf"\b(?:class|struct|enum|enum class|namespace|union)\s+(?:\w+::)*{owner}\b")
-        return any(re.search(rf"\b{member}\b", text) for text in self.texts.values() if declared.search(text))
+        return any(re.search(rf"\b{member}\b", text) for path, text in self.texts.items()
+                   if path not in NOT_EVIDENCE and declared.search(text))
 
 
 class Program:
@@ -291,7 +294,12 @@ class Checker:
             yield f"the link leads to {target}, which does not exist"
 
     def block_line(self, line):
-        """A line of a drawing or a listing: its first word may be a path."""
+        """A line of a drawing or a listing: its first word may be a path, and it may name members and folders of src/."""
+        for owner, member in re.findall(r"\b([A-Z]\w+)::(\w+)", line):
+            if owner != "zipage" and not self.sources.declares(owner, member):
+                yield f"there is no {owner}::{member}"
+        for path in re.findall(r"\b(?:src|tests|tools|docs)/[\w/.-]*\w", line):
+            yield from self.path(path)
         match = re.match(r"((?:include|src|tests|tools|script|docs|bench|models|deploy|examples|python)/[\w./-]*)", line)
         if match:
             yield from self.path(match.group(1))
