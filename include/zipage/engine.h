@@ -83,8 +83,10 @@ struct RequestOutput {
   int64_t num_prompt_tokens = 0;
   // Prompt tokens whose KV came from the prefix cache.
   int64_t num_cached_tokens = 0;
-  // From submit() to the first step that has a row of this sequence.
-  double queue_seconds = 0;
+  // Wall time of this sequence so far, by phase: from submit() to the start of the first step that
+  // computes a token of it; from there to its first output token; from there to this output. A
+  // phase that has not begun is 0, and the three add up to the time since submit().
+  double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
   bool finished() const { return finish_reason != FinishReason::kNone; }
 };
 
@@ -98,6 +100,8 @@ struct EngineStats {
   // KV blocks. A cached block is free too: it holds a prompt's KV until someone needs the block.
   int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;
   int64_t num_query_slots = 0, num_used_query_slots = 0;
+  // Prompt tokens computed (those of the prefix cache are prefix_cache_hits, those computed again
+  // after a preemption are recomputed_tokens), and tokens sampled.
   int64_t prompt_tokens = 0, generation_tokens = 0;
   int64_t recomputed_tokens = 0, preemptions = 0, compressions = 0, steps = 0;
   // In tokens: prompt tokens looked up in the prefix cache, and those found.

@@ -93,6 +93,7 @@ bool EngineImpl::run_step() {
   totals_.schedule_seconds += seconds_since(start);
   LaunchedStep launched = std::move(spare_);
   launched.clear();
+  note_first_rows(plan);
   try {
     give_seats(plan);
     launched.ticket = parts_.runner->launch(plan, sequences_);
@@ -121,17 +122,33 @@ bool EngineImpl::run_step() {
   return true;
 }
 
+// Before the step's work is enqueued: on a CPU launching it is doing it.
+void EngineImpl::note_first_rows(const StepPlan& plan) {
+  const auto now = SteadyClock::now();
+  for (const PlannedRow& row : plan.rows) {
+    EngineSequence& sequence = *sequences_.at(row.sequence);
+    if (!sequence.first_scheduled) sequence.first_scheduled = now;
+  }
+}
+
+// Each prompt token once, also when a preemption has it computed again.
+void EngineImpl::count_prompt_tokens(const PlannedRow& row, EngineSequence& sequence) {
+  const int32_t begin = std::max(row.position, sequence.num_counted_prompt_tokens);
+  const int32_t end = std::min(row.position + row.num_tokens, sequence.num_prompt_tokens);
+  if (end <= begin) return;
+  totals_.prompt_tokens += end - begin;
+  sequence.num_counted_prompt_tokens = end;
+}
+
 // Holds a place for each token that the step samples, and says what commit() can know before the
 // samples are read: that a sequence reaches its last token.
 void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
   results_.clear();
   for (const PlannedRow& row : plan.rows) {
     totals_.kv_entries_read += row.kv_begin + row.num_tokens;
-    totals_.prompt_tokens += row.samples ? row.num_tokens - 1 : row.num_tokens;
     RowResult& result = results_.emplace_back();
     EngineSequence& sequence = *sequences_.at(row.sequence);
-    if (sequence.queue_seconds < 0)
-      sequence.queue_seconds = seconds_since(sequence.request->submitted);
+    count_prompt_tokens(row, sequence);
     if (const ScoredRange range = scored_range(row, sequence); range.count > 0) {
       launched.scored.push_back({row.sequence, range.count});
       sequence.scores->num_launched = range.first + range.count;

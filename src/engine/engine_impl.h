@@ -88,6 +88,8 @@ class EngineImpl : public Engine {
   void take_inbox();
   std::unique_ptr<EngineSequence> make_sequence(RequestState& request, int32_t index);
   void admit(std::unique_ptr<RequestState> state);
+  void note_first_rows(const StepPlan& plan);
+  void count_prompt_tokens(const PlannedRow& row, EngineSequence& sequence);
   void give_seats(const StepPlan& plan);
   void expect_samples(const StepPlan& plan, LaunchedStep& launched);
   void deliver(const LaunchedStep& step);

@@ -1,6 +1,7 @@
 #include "engine/output_builder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "base/check.h"
@@ -58,6 +59,19 @@ void end_text(EngineSequence& sequence, RequestOutput& output) {
   sequence.stops->finish(&output.new_text);
 }
 
+// The phases of the sequence up to now.
+void set_times(const EngineSequence& sequence, RequestOutput& output) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto seconds = [](auto from, auto to) {
+    return std::chrono::duration<double>(to - from).count();
+  };
+  const auto scheduled = sequence.first_scheduled.value_or(now);
+  const auto first_token = sequence.first_token.value_or(now);
+  output.queue_seconds = seconds(sequence.request->submitted, scheduled);
+  output.prefill_seconds = seconds(scheduled, first_token);
+  output.decode_seconds = seconds(first_token, now);
+}
+
 }  // namespace
 
 void keep_scores(EngineSequence& sequence, const StepSamples& scores, size_t index, int32_t count) {
@@ -78,13 +92,14 @@ void begin_output(const EngineSequence& sequence, RequestOutput& output) {
   output.error = Status();
   output.num_prompt_tokens = sequence.num_prompt_tokens;
   output.num_cached_tokens = sequence.num_cached_tokens;
-  output.queue_seconds = std::max(0.0, sequence.queue_seconds);
+  set_times(sequence, output);
 }
 
 void deliver_sample(EngineSequence& sequence,
                     const StepSamples& samples,
                     size_t index,
                     RequestOutput& output) {
+  if (!sequence.first_token) sequence.first_token = std::chrono::steady_clock::now();
   begin_output(sequence, output);
   const SamplingParams& params = sequence.request->request.sampling;
   const int32_t token = samples.tokens[index];

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,10 +44,12 @@ struct EngineSequence {
   std::vector<int32_t> tokens;
   int32_t num_prompt_tokens = 0;
   int32_t max_new_tokens = 0;
-  int32_t seat = -1;                            // < max_num_seqs: its row of the sampler's tables
-  int64_t num_cached_tokens = 0;                // of the prompt, from the prefix cache
-  int32_t num_delivered = 0;                    // output tokens that the caller has seen
-  double queue_seconds = -1;                    // until its first row; -1: has had none
+  int32_t seat = -1;                      // < max_num_seqs: its row of the sampler's tables
+  int64_t num_cached_tokens = 0;          // of the prompt, from the prefix cache
+  int32_t num_delivered = 0;              // output tokens that the caller has seen
+  int32_t num_counted_prompt_tokens = 0;  // of EngineStats::prompt_tokens
+  // Start of the first step with a row of it, and arrival of its first output token.
+  std::optional<std::chrono::steady_clock::time_point> first_scheduled, first_token;
   std::unique_ptr<IncrementalDecoder> decoder;  // null: no detokenisation
   std::unique_ptr<StopMatcher> stops;           // null: no stop strings
   std::unique_ptr<SamplerState> sampler;
