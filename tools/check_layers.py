@@ -21,13 +21,12 @@ ALLOWED = {
     "backend/cpu": "base tensor backend sampling",
     "backend/cuda": "base tensor backend sampling",
     "backend/registry": "base tensor backend backend/cpu backend/cuda",
-    "parallel": "base tensor backend",
     "sampling": "base tensor backend",
     "schedule": "base blocks",
     "kvcache": "base tensor backend blocks",
-    "model": "base tensor backend parallel weights",
+    "model": "base tensor backend weights",
     "compress": "base tensor backend blocks kvcache",
-    "engine": "base tensor tokenizer blocks weights backend backend/registry parallel sampling schedule kvcache model compress",
+    "engine": "base tensor tokenizer blocks weights backend backend/registry sampling schedule kvcache model compress",
     "server": "base",
     "cli": "base server schedule",  # schedule: `zipage bench schedule` runs it without an engine
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/integer.h"
 
 namespace zipage {
 namespace {
@@ -29,7 +30,7 @@ size_t blocks_per_request(const KvCacheConfig& config) {
   const auto n_max = static_cast<size_t>(config.max_blocks_per_seq);
   if (config.max_model_len <= 0) return n_max;
   const auto whole =
-      static_cast<size_t>((config.max_model_len + config.block_size - 1) / config.block_size);
+      static_cast<size_t>(ceil_div(config.max_model_len, config.block_size));
   return std::min(n_max, whole);
 }
 

@@ -2,14 +2,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/integer.h"
 #include "schedule/scheduler_impl.h"
 
 namespace zipage {
-namespace {
-
-int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 void SchedulerImpl::admit_waiting() {
   // Strictly in order: nobody overtakes the first, so that it cannot starve.

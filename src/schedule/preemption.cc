@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/integer.h"
 #include "schedule/scheduler_impl.h"
 
 namespace zipage {
@@ -30,7 +31,7 @@ bool SchedulerImpl::make_free(int32_t num_blocks, size_t requester) {
 
 bool SchedulerImpl::preempt(Sequence& s) {
   if (!idle(s)) return false;
-  const int32_t stored = (s.kv_length + options_.block_size - 1) / options_.block_size;
+  const int32_t stored = ceil_div(s.kv_length, options_.block_size);
   const bool swaps = stored > 0 && stored <= host_blocks_.num_free() &&
                      (!s.slot.valid() || num_swapped_slots_ < options_.num_host_slots);
   if (!swaps && s.history > 0) return false;  // never computed again: it waits
@@ -54,8 +55,7 @@ bool SchedulerImpl::preempt(Sequence& s) {
 // The copies of a plan are made in order, before its rows: what is given back here may be handed
 // out at once.
 void SchedulerImpl::swap_out(Sequence& s) {
-  const size_t stored =
-      static_cast<size_t>((s.kv_length + options_.block_size - 1) / options_.block_size);
+  const size_t stored = static_cast<size_t>(ceil_div(s.kv_length, options_.block_size));
   SwapOp op;
   op.sequence = s.spec.id;
   op.out = true;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/integer.h"
 #include "schedule/scheduler_impl.h"
 
 namespace zipage {
@@ -88,7 +89,7 @@ Status SchedulerImpl::can_ever_run(const SequenceSpec& spec) const {
           newest + oldest, newest, c.sink_tokens, c.protect_prompt ? prompt : 0, spec.kv_budget);
     }
   }
-  const int64_t needed = std::max<int64_t>((prompt + b - 1) / b, rules.final_blocks());
+  const int64_t needed = std::max<int64_t>(ceil_div(prompt, b), rules.final_blocks());
   if (needed > options_.num_blocks) {
     return invalid("{} tokens of prompt and {} of output need up to {} blocks of {}: there are {}",
                    prompt, rules.max_tokens - prompt, needed, b, options_.num_blocks);

@@ -87,6 +87,12 @@ class SchedulerImpl final : public Scheduler {
   void release_blocks(std::span<const BlockId> blocks);
   void unpublish(BlockId block);
 
+  // invariants.cc
+  struct Recount;
+  void recount(const Sequence& s, Recount& count) const;
+  void recount_targets(const Sequence& s, Recount& count) const;
+  void check_running(const Sequence& s) const;
+
   Sequence* find(SequenceId id) const;
   void enter_running(Sequence& sequence);
   void leave_running(Sequence& sequence);

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/integer.h"
+
 namespace zipage {
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 SequenceRules::SequenceRules(const SchedulerOptions& options, const SequenceSpec& spec) {
   const CompressionOptions& compression = options.compression;
@@ -27,7 +24,7 @@ SequenceRules::SequenceRules(const SchedulerOptions& options, const SequenceSpec
   max_blocks = static_cast<int32_t>(spec.kv_budget / block_size) + 1;
   const int32_t capacity = max_blocks * block_size;
   first_trigger = std::max<int32_t>(
-      capacity, static_cast<int32_t>(ceil_div(prompt_length, block_size)) * block_size);
+      capacity, static_cast<int32_t>(ceil_div(int64_t{prompt_length}, block_size)) * block_size);
   const bool can_be_compressed = max_tokens - 1 >= first_trigger;
   needs_slot = can_be_compressed || options.scheduling == Scheduling::kConstrained;
   if (!can_be_compressed) return;
@@ -48,7 +45,7 @@ SequenceRules::SequenceRules(const SchedulerOptions& options, const SequenceSpec
 }
 
 int32_t SequenceRules::final_blocks() const {
-  const int32_t all = static_cast<int32_t>(ceil_div(max_tokens - 1, block_size));
+  const int32_t all = static_cast<int32_t>(ceil_div(int64_t{max_tokens} - 1, block_size));
   return capped() ? std::min(max_blocks, all) : all;
 }
 
