@@ -36,6 +36,16 @@ struct EncodeOptions {
   bool parse_special_tokens = true;
 };
 
+// The form in which a chat template is handed the content of messages. kAuto: what it is found to
+// read; where it reads both, as the caller wrote it.
+enum class ChatContentFormat {
+  kAuto,
+  kString,  // a string; parts are joined with line ends
+  kOpenai,  // a list of {"type": "text", "text": ...}
+};
+// "auto", "string" or "openai".
+Result<ChatContentFormat> parse_chat_content_format(std::string_view name);
+
 struct ChatOptions {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
@@ -45,6 +55,8 @@ struct ChatOptions {
   std::string template_kwargs;
   // A JSON array of tool definitions. Empty: none.
   std::string tools;
+  // How the template is handed the content of messages.
+  ChatContentFormat content_format = ChatContentFormat::kAuto;
 };
 
 class Tokenizer {
@@ -70,6 +82,10 @@ class Tokenizer {
   virtual bool is_special(int32_t id) const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;
   virtual std::optional<int32_t> eos_id() const = 0;
+
+  // What the user should know although the tokenizer works: a file that does not say how text is
+  // cut, a token without an id. One sentence each.
+  virtual std::vector<std::string> warnings() const { return {}; }
 
   virtual bool has_chat_template() const = 0;
   // Renders a prompt. `messages_json` is a JSON array of objects {"role", "content", ...}.

@@ -39,9 +39,14 @@ std::string apply_chat_template(const Tokenizer& tokenizer,
                                 bool continue_final_message,
                                 const std::string& chat_template,
                                 const std::string& template_kwargs,
-                                const std::string& tools) {
-  const ChatOptions options{add_generation_prompt, continue_final_message, chat_template,
-                            template_kwargs, tools};
+                                const std::string& tools,
+                                const std::string& content_format) {
+  const ChatOptions options{add_generation_prompt,
+                            continue_final_message,
+                            chat_template,
+                            template_kwargs,
+                            tools,
+                            value_or_raise(parse_chat_content_format(content_format))};
   return value_or_raise(
       without_gil([&] { return tokenizer.apply_chat_template(messages_json, options); }));
 }
@@ -67,7 +72,8 @@ void bind_tokenizer(nb::module_& module) {
           nb::arg("ids"), nb::arg("skip_special_tokens"))
       .def("apply_chat_template", &apply_chat_template, nb::arg("messages_json"),
            nb::arg("add_generation_prompt"), nb::arg("continue_final_message"),
-           nb::arg("chat_template"), nb::arg("template_kwargs"), nb::arg("tools"))
+           nb::arg("chat_template"), nb::arg("template_kwargs"), nb::arg("tools"),
+           nb::arg("content_format"))
       .def("token_to_id", &Tokenizer::token_to_id, nb::arg("token"))
       .def(
           "id_to_token",
@@ -84,6 +90,7 @@ void bind_tokenizer(nb::module_& module) {
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
       .def_prop_ro("bos_id", &Tokenizer::bos_id)
       .def_prop_ro("eos_id", &Tokenizer::eos_id)
+      .def_prop_ro("warnings", &Tokenizer::warnings)
       .def_prop_ro("has_chat_template", &Tokenizer::has_chat_template);
 }
 

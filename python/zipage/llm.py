@@ -69,14 +69,17 @@ class ZipLLM(EngineUser):
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_content_format: str = "auto",
     ) -> list[RequestOutput]:
-        """The answers to one conversation, or to each of a list of conversations."""
+        """The answers to one conversation, or to each of a list of conversations. `chat_template_content_format`: how
+        the template is handed contents, "auto" (what it is found to read), "string" or "openai" (a list of parts)."""
         self._engine.check()
         check_not_supported(lora_request)
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         options = {"chat_template": chat_template, "add_generation_prompt": add_generation_prompt,
                    "continue_final_message": continue_final_message, "tools": tools,
-                   "chat_template_kwargs": chat_template_kwargs}  # fmt: skip
+                   "chat_template_kwargs": chat_template_kwargs,
+                   "content_format": chat_template_content_format}  # fmt: skip
         inputs = [_at(i, self._chat_prompt, one, dict(options)) for i, one in enumerate(conversations)]
         return self._run(inputs, sampling_params, use_tqdm, None)
 

@@ -42,11 +42,13 @@ class Tokenizer:
 
     def chat_text(self, conversation: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None,
                   chat_template: str | None, add_generation_prompt: bool, continue_final_message: bool,
-                  variables: Mapping[str, Any]) -> str:
-        """The text of a conversation's prompt; `variables` are the template's."""
+                  variables: Mapping[str, Any], content_format: str = "auto") -> str:
+        """The text of a conversation's prompt; `variables` are the template's. `content_format`: auto, string or
+        openai."""
         return self.core.apply_chat_template(
             json.dumps(list(conversation)), add_generation_prompt, continue_final_message, chat_template or "",
-            json.dumps(dict(variables)) if variables else "", json.dumps(list(tools)) if tools else "")
+            json.dumps(dict(variables)) if variables else "", json.dumps(list(tools)) if tools else "",
+            content_format)
 
     def apply_chat_template(
         self,

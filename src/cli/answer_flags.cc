@@ -9,6 +9,21 @@
 
 namespace zipage::cli {
 
+void add_content_format_flag(CLI::App& command, ChatContentFormat& format) {
+  command.add_option_function<std::string>(
+      "--chat-template-content-format",
+      [&format](const std::string& name) {
+        auto parsed = parse_chat_content_format(name);
+        if (!parsed.ok()) {
+          throw CLI::ValidationError("--chat-template-content-format", parsed.status().message());
+        }
+        format = parsed.value();
+      },
+      "How the chat template is handed contents: auto (what it is found to read), string, or "
+      "openai "
+      "(a list of parts)");
+}
+
 void add_answer_flags(CLI::App& command, server::ServerOptions& options) {
   command
       .add_option("--served-model-name,--alias,-a", options.served_model_names,
@@ -18,6 +33,7 @@ void add_answer_flags(CLI::App& command, server::ServerOptions& options) {
                      "Split <think> text from answers: deepseek_r1, qwen3 or think");
   command.add_option("--default-chat-template-kwargs", options.default_chat_template_kwargs,
                      "JSON object of variables for the chat template");
+  add_content_format_flag(command, options.chat_template_content_format);
   command.add_flag("--trust-request-chat-template", options.trust_request_chat_template,
                    "Accept chat_template in requests");
   command

@@ -11,6 +11,7 @@
 #include "zipage/tokenizer.h"
 
 #include "base/error.h"
+#include "cli/answer_flags.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_flags.h"
@@ -35,6 +36,7 @@ struct ChatCommand {
   EngineFlags engine;
   SamplingFlags sampling;
   std::string system;
+  ChatOptions chat_options;
 
   int run() {
     const auto model = engine.create_engine();
@@ -82,7 +84,8 @@ struct ChatCommand {
 
   // Streams the answer to stdout. False when the request could not run: the reason is on stderr.
   bool answer(Engine& model, const boost::json::array& messages, std::string& text) const {
-    const auto prompt = model.tokenizer().apply_chat_template(boost::json::serialize(messages));
+    const auto prompt =
+        model.tokenizer().apply_chat_template(boost::json::serialize(messages), chat_options);
     Request request;
     if (prompt.ok())
       request.prompt_token_ids =
@@ -117,6 +120,7 @@ void add_chat_command(CLI::App& app, Action& action) {
   auto command = std::make_shared<ChatCommand>();
   CLI::App* sub = app.add_subcommand("chat", "Talk to a model in the terminal");
   sub->add_option("--system", command->system, "System message");
+  add_content_format_flag(*sub, command->chat_options.content_format);
   command->engine.add_to(*sub);
   command->sampling.add_to(*sub);
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

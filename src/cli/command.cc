@@ -16,6 +16,26 @@ int report(const Status& status) {
 
 void fail_with(const Status& status) { throw Error(status.code(), status.message()); }
 
+void read_numbers_as_decimal(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    if (type != "INT" && type != "UINT" && type != "FLOAT") continue;
+    option->transform(CLI::Validator(
+        [](std::string& text) {
+          const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
+          size_t zeros = sign;
+          while (zeros < text.size() && text[zeros] == '0') ++zeros;
+          const bool digit = zeros < text.size() && text[zeros] >= '0' && text[zeros] <= '9';
+          if (digit) text.erase(sign, zeros - sign);
+          return std::string();
+        },
+        ""));
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    read_numbers_as_decimal(*command);
+  }
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app{"Zipage: an inference engine for reasoning models with a capped KV cache"};
   app.require_subcommand(1);
@@ -30,6 +50,7 @@ int run_program(int argc, char** argv) {
   add_bench_command(app, action);
   add_inspect_command(app, action);
   add_tokenize_command(app, action);
+  read_numbers_as_decimal(app);
   try {
     app.parse(argc, argv);
     apply_config_files(app);

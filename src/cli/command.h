@@ -19,6 +19,10 @@ inline constexpr int kExitInterrupted = 130;
 
 int run_program(int argc, char** argv);
 
+// Takes leading zeros off the numbers of all options, also those of environment variables and
+// --config: CLI11 would read 010 as octal and refuse 08.
+void read_numbers_as_decimal(CLI::App& app);
+
 // Each adds one subcommand. `action` of the chosen one is run after parsing; it returns the exit
 // code.
 using Action = std::function<int()>;

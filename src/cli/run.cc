@@ -10,6 +10,7 @@
 #include "zipage/tokenizer.h"
 
 #include "base/error.h"
+#include "cli/answer_flags.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_flags.h"
@@ -23,6 +24,7 @@ struct RunCommand {
   SamplingFlags sampling;
   std::string prompt, prompt_file, system;
   bool raw = false, has_prompt = false;
+  ChatOptions chat_options;
 
   std::string prompt_text() const {
     if (has_prompt == !prompt_file.empty()) fail_invalid("give one of -p TEXT and -f FILE");
@@ -37,7 +39,8 @@ struct RunCommand {
     boost::json::array messages;
     if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
     messages.push_back({{"role", "user"}, {"content", text}});
-    return value_or_fail(tokenizer.apply_chat_template(boost::json::serialize(messages)));
+    return value_or_fail(
+        tokenizer.apply_chat_template(boost::json::serialize(messages), chat_options));
   }
 
   int run() {
@@ -88,6 +91,7 @@ void add_run_command(CLI::App& app, Action& action) {
   sub->add_option("-f,--file", command->prompt_file, "File with the text of the prompt");
   sub->add_option("--system", command->system, "System message");
   sub->add_flag("--raw", command->raw, "The prompt as it is: no chat template");
+  add_content_format_flag(*sub, command->chat_options.content_format);
   command->engine.add_to(*sub);
   command->sampling.add_to(*sub);
   sub->callback([command, prompt, &action] {

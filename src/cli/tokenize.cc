@@ -15,6 +15,8 @@ struct TokenizeCommand {
 
   int run() {
     const auto tokenizer = value_or_fail(Tokenizer::load(model));
+    for (const std::string& warning : tokenizer->warnings())
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
     for (const int32_t id : tokenizer->encode(text, {.add_special_tokens = !no_specials})) {
       if (ids_only) {
         std::printf("%d ", id);

@@ -7,6 +7,7 @@
 #include "backend/registry/registry.h"
 #include "base/error.h"
 #include "engine/device_memory.h"
+#include "engine/end_tokens.h"
 #include "model/open_model.h"
 
 namespace zipage {
@@ -95,6 +96,7 @@ class Setup {
 
  private:
   void read_model_files();
+  void find_end_tokens();
   void make_backend();
   void resolve_lengths();
   void make_decoder();
@@ -128,15 +130,34 @@ void Setup::read_model_files() {
   parts_.config = std::move(model.config);
   parts_.generation = std::move(model.generation);
   source_ = std::move(model.weights);
-  auto& eos = parts_.generation.eos_token_ids;
-  if (eos.empty()) eos = parts_.config.eos_token_ids;
+  for (const std::string& warning : model.warnings) parts_.log.warning("{}", warning);
   const std::string& tokenizer = options_.tokenizer.empty() ? path : options_.tokenizer;
   auto loaded = Tokenizer::load(tokenizer);
   if (loaded.ok()) {
     parts_.tokenizer = std::move(loaded).value();
+    for (const std::string& warning : parts_.tokenizer->warnings())
+      parts_.log.warning("{}", warning);
   } else if (options_.load_format != "dummy") {
     throw Error(loaded.status().code(), loaded.status().message());
   }
+  find_end_tokens();
+}
+
+void Setup::find_end_tokens() {
+  EndTokens ends = collect_end_tokens(parts_.generation, parts_.config, parts_.tokenizer.get());
+  for (const int32_t id : ends.out_of_range) {
+    parts_.log.warning("end token {} is not below the vocab_size of {} and can never be drawn", id,
+                       parts_.config.vocab_size);
+  }
+  if (!ends.ids.empty()) {
+    parts_.log.info("answers end with {}", ends.description);
+  } else if (parts_.tokenizer) {
+    parts_.log.warning(
+        "{}: no token ends an answer: neither the model's configuration nor its tokenizer names "
+        "one; answers run to max_tokens unless a request gives stop or stop_token_ids",
+        options_.model);
+  }
+  parts_.generation.eos_token_ids = std::move(ends.ids);
 }
 
 void Setup::make_backend() {

@@ -1,18 +1,17 @@
 #include "model/config.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/error.h"
 #include "base/mmap.h"
 #include "model/families/family.h"
+#include "model/generation_config.h"
 #include "weights/json.h"
 
 namespace zipage {
 namespace {
 
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
-constexpr int64_t kMaxTokenId = std::numeric_limits<int32_t>::max();
 
 int32_t read_size(const JsonValue& json, std::string_view key, int32_t max) {
   return static_cast<int32_t>(json.at(key).as_int(1, max));
@@ -153,18 +152,6 @@ void read_head_sizes(const JsonValue& json, const ModelFamily& family, ModelConf
   }
 }
 
-std::vector<int32_t> read_token_ids(const JsonValue& field) {
-  std::vector<int32_t> ids;
-  if (field.is_array()) {
-    for (const JsonValue& id : field.elements()) {
-      ids.push_back(static_cast<int32_t>(id.as_int(0, kMaxTokenId)));
-    }
-  } else {
-    ids.push_back(static_cast<int32_t>(field.as_int(0, kMaxTokenId)));
-  }
-  return ids;
-}
-
 DType read_dtype(const JsonValue& json) {
   auto field = json.find("dtype");
   if (!field) field = json.find("torch_dtype");
@@ -248,9 +235,10 @@ ModelConfig parse_model_config(const JsonValue& json) {
   read_rope(json, config);
   const auto tied = json.find("tie_word_embeddings");
   config.tie_word_embeddings = tied && tied->as_bool();
-  if (const auto eos = json.find("eos_token_id")) config.eos_token_ids = read_token_ids(*eos);
-  if (const auto bos = json.find("bos_token_id")) {
-    config.bos_token_id = static_cast<int32_t>(bos->as_int(0, kMaxTokenId));
+  config.eos_token_ids = read_token_ids(json, "eos_token_id");
+  // Some files list several; the first one counts.
+  if (const auto bos = read_token_ids(json, "bos_token_id"); !bos.empty()) {
+    config.bos_token_id = bos.front();
   }
   config.dtype = read_dtype(json);
   family.read_json(json, config);

@@ -10,8 +10,10 @@ namespace {
 
 constexpr int64_t kMaxTokenId = std::numeric_limits<int32_t>::max();
 
-int32_t token_id(const JsonValue& field) {
-  return static_cast<int32_t>(field.as_int(0, kMaxTokenId));
+// -1 stands for none in some files.
+std::optional<int32_t> token_id(const JsonValue& field) {
+  const int64_t id = field.as_int(-1, kMaxTokenId);
+  return id < 0 ? std::nullopt : std::optional(static_cast<int32_t>(id));
 }
 
 std::optional<double> number(const JsonValue& json, std::string_view key, double min, double max) {
@@ -21,26 +23,29 @@ std::optional<double> number(const JsonValue& json, std::string_view key, double
 
 }  // namespace
 
+std::vector<int32_t> read_token_ids(const JsonValue& json, std::string_view key) {
+  std::vector<int32_t> ids;
+  const auto field = json.find(key);
+  if (!field) return ids;
+  const auto add = [&](const JsonValue& one) {
+    if (const auto id = token_id(one)) ids.push_back(*id);
+  };
+  if (field->is_array()) {
+    for (const JsonValue& one : field->elements()) add(one);
+  } else {
+    add(*field);
+  }
+  return ids;
+}
+
 GenerationConfig parse_generation_config(const JsonValue& json) {
   GenerationConfig config;
-  if (const auto eos = json.find("eos_token_id")) {
-    if (eos->is_array()) {
-      for (const JsonValue& id : eos->elements()) config.eos_token_ids.push_back(token_id(id));
-    } else {
-      config.eos_token_ids.push_back(token_id(*eos));
-    }
-  }
+  config.eos_token_ids = read_token_ids(json, "eos_token_id");
   // Some files list several; the first one counts.
-  if (const auto bos = json.find("bos_token_id"); bos && !bos->is_array()) {
-    config.bos_token_id = token_id(*bos);
-  } else if (bos && !bos->elements().empty()) {
-    config.bos_token_id = token_id(bos->elements().front());
+  if (const auto bos = read_token_ids(json, "bos_token_id"); !bos.empty()) {
+    config.bos_token_id = bos.front();
   }
-  // -1 stands for none in some files.
-  if (const auto pad = json.find("pad_token_id")) {
-    const int64_t id = pad->as_int(-1, kMaxTokenId);
-    if (id >= 0) config.pad_token_id = static_cast<int32_t>(id);
-  }
+  if (const auto pad = json.find("pad_token_id")) config.pad_token_id = token_id(*pad);
   if (const auto sample = json.find("do_sample")) config.do_sample = sample->as_bool();
   config.temperature = number(json, "temperature", 0.0, 1e3);
   if (const auto top_k = json.find("top_k")) {

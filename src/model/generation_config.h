@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zipage {
@@ -25,6 +26,8 @@ struct GenerationConfig {
   std::optional<int64_t> max_new_tokens;
 };
 
+// The ids of a field that holds one or a list of them; none when it is absent. -1 stands for none.
+std::vector<int32_t> read_token_ids(const JsonValue& json, std::string_view key);
 // Throws kDataLoss when a field has a wrong type or is out of range.
 GenerationConfig parse_generation_config(const JsonValue& json);
 // From folder/generation_config.json; empty when there is no such file.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/config.h"
 #include "model/generation_config.h"
@@ -15,6 +16,8 @@ struct OpenedModel {
   ModelConfig config;
   GenerationConfig generation;
   std::unique_ptr<WeightSource> weights;
+  // What the user should know although the model can run; one sentence each.
+  std::vector<std::string> warnings;
 };
 
 // `load_format`: auto | safetensors | gguf | dummy. dummy needs config.json alone.

@@ -24,12 +24,11 @@ bool contains(const std::array<std::string_view, N>& list, std::string_view word
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-// A string, or the texts of a list of parts with line ends between.
-json::value flatten(const json::value& content, const std::string& field) {
-  if (content.is_string() || content.is_null()) return content;
+// A string, or a list of parts; the tokenizer brings either into the form that the template reads.
+void check_content(const json::value& content, const std::string& field) {
+  if (content.is_string() || content.is_null()) return;
   if (!content.is_array())
     fail_field(field, "expected a string or a list of parts, found {}", shown(content));
-  std::string text;
   for (const auto& part : content.as_array()) {
     const auto* object = part.if_object();
     const auto* type = object != nullptr ? object->if_contains("type") : nullptr;
@@ -38,10 +37,7 @@ json::value flatten(const json::value& content, const std::string& field) {
       fail_field(field, "only parts {{\"type\": \"text\", \"text\": ...}} are supported, found {}",
                  shown(part));
     }
-    if (&part != &content.as_array().front()) text += "\n";
-    text += words->as_string();
   }
-  return json::value(text);
 }
 
 json::object checked_message(const json::value& value, size_t index) {
@@ -58,9 +54,8 @@ json::object checked_message(const json::value& value, size_t index) {
   out["role"] = *role;
   const auto* content = in.if_contains("content");
   if (content == nullptr && *role != "assistant") fail_field(place + ".content", "missing");
-  // Templates join texts: null would break most of them.
-  out["content"] = content == nullptr ? json::value("") : flatten(*content, place + ".content");
-  if (out["content"].is_null()) out["content"] = "";
+  if (content != nullptr) check_content(*content, place + ".content");
+  out["content"] = content == nullptr ? json::value(nullptr) : *content;
   for (const auto& member : in) {
     const std::string_view name = member.key();
     if (name == "role" || name == "content" || member.value().is_null()) continue;
@@ -115,6 +110,7 @@ Prompt read_chat_prompt(Fields& f, const ModelContext& context) {
     fail_field("chat_template",
                "not accepted; the server runs without --trust-request-chat-template");
   }
+  options.content_format = context.options.chat_template_content_format;
   const json::object variables = template_variables(f, context);
   if (!variables.empty()) options.template_kwargs = json::serialize(variables);
   if (options.chat_template.empty() && !context.tokenizer.has_chat_template())

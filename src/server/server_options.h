@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "zipage/tokenizer.h"
+
 #include "server/request_reader.h"
 
 namespace zipage::server {
@@ -45,6 +47,7 @@ struct ServerOptions {
   int32_t max_log_len = 256;  // bytes of a prompt
   std::string metrics_prefix = "zipage";
   std::string default_chat_template_kwargs;  // JSON object
+  ChatContentFormat chat_template_content_format = ChatContentFormat::kAuto;
   // "debug", "info", "warning", "error". Called on the io thread.
   std::function<void(const std::string& level, const std::string& line)> log;
 };

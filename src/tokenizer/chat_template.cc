@@ -3,43 +3,13 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "tokenizer/chat_values.h"
 #include "tokenizer/jinja/text.h"
 #include "tokenizer/json_view.h"
 #include "tokenizer/utf8.h"
 
 namespace zipage {
 namespace {
-
-jinja::Value to_value(const boost::json::value& json) {
-  switch (json.kind()) {
-    case boost::json::kind::null:
-      return jinja::Value::none();
-    case boost::json::kind::bool_:
-      return jinja::Value::boolean(json.get_bool());
-    case boost::json::kind::int64:
-      return jinja::Value::integer(json.get_int64());
-    case boost::json::kind::uint64:
-      return jinja::Value::floating(static_cast<double>(json.get_uint64()));
-    case boost::json::kind::double_:
-      return jinja::Value::floating(json.get_double());
-    case boost::json::kind::string:
-      return jinja::Value::string({json.get_string().data(), json.get_string().size()});
-    case boost::json::kind::array: {
-      std::vector<jinja::Value> items;
-      items.reserve(json.get_array().size());
-      for (const auto& item : json.get_array()) items.push_back(to_value(item));
-      return jinja::Value::list(std::move(items));
-    }
-    case boost::json::kind::object: {
-      jinja::DictBuilder dict;
-      for (const auto& [key, item] : json.get_object()) {
-        dict.set({key.data(), key.size()}, to_value(item));
-      }
-      return dict.finish();
-    }
-  }
-  return jinja::Value::none();
-}
 
 jinja::Template parse(const std::string& source, const std::string& where) {
   if (!is_valid_utf8(source)) fail_invalid("{} is not UTF-8", where);
@@ -85,12 +55,16 @@ void cut_at_mark(std::string& prompt) {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(const std::string& source, const std::string& where)
-    : template_(parse(source, where)), where_(where) {}
+ChatTemplate::ChatTemplate(const std::string& source,
+                           const std::string& where,
+                           std::map<std::string, std::string> named_tokens)
+    : template_(parse(source, where)),
+      named_tokens_(std::move(named_tokens)),
+      shape_(probe_template(template_, named_tokens_)),
+      where_(where) {}
 
 std::string ChatTemplate::render(const std::string& messages_json,
-                                 const ChatOptions& options,
-                                 const std::map<std::string, std::string>& named_tokens) const {
+                                 const ChatOptions& options) const {
   boost::json::value messages = parse_json(messages_json, "messages");
   if (!messages.is_array()) fail_invalid("messages must be an array of {{\"role\", \"content\"}}");
   for (size_t i = 0; i < messages.get_array().size(); ++i) {
@@ -103,19 +77,20 @@ std::string ChatTemplate::render(const std::string& messages_json,
   if (options.continue_final_message && options.add_generation_prompt) {
     fail_invalid("continue_final_message and add_generation_prompt exclude each other");
   }
+  fit_messages(messages, shape_, options.content_format);
   if (options.continue_final_message) mark_final_message(messages);
 
   jinja::DictBuilder variables;
-  for (const auto& [name, token] : named_tokens) {
+  for (const auto& [name, token] : named_tokens_) {
     variables.set(name, jinja::Value::string(token));
   }
-  variables.set("messages", to_value(messages));
+  variables.set("messages", to_template_value(messages));
   variables.set("add_generation_prompt", jinja::Value::boolean(options.add_generation_prompt));
   jinja::Value tools = jinja::Value::none();
   if (!options.tools.empty()) {
     const boost::json::value parsed = parse_json(options.tools, "tools");
     if (!parsed.is_array()) fail_invalid("tools must be an array");
-    if (!parsed.get_array().empty()) tools = to_value(parsed);
+    if (!parsed.get_array().empty()) tools = to_template_value(parsed);
   }
   variables.set("tools", tools);
   variables.set("documents", jinja::Value::none());
@@ -123,7 +98,7 @@ std::string ChatTemplate::render(const std::string& messages_json,
     const boost::json::value extra = parse_json(options.template_kwargs, "chat_template_kwargs");
     if (!extra.is_object()) fail_invalid("chat_template_kwargs must be an object");
     for (const auto& [name, value] : extra.get_object()) {
-      variables.set({name.data(), name.size()}, to_value(value));
+      variables.set({name.data(), name.size()}, to_template_value(value));
     }
   }
   std::string prompt;
@@ -134,6 +109,14 @@ std::string ChatTemplate::render(const std::string& messages_json,
   }
   if (options.continue_final_message) cut_at_mark(prompt);
   return prompt;
+}
+
+Result<ChatContentFormat> parse_chat_content_format(std::string_view name) {
+  if (name == "auto") return ChatContentFormat::kAuto;
+  if (name == "string") return ChatContentFormat::kString;
+  if (name == "openai") return ChatContentFormat::kOpenai;
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("'{}': expected auto, string or openai", name));
 }
 
 }  // namespace zipage

@@ -7,6 +7,7 @@
 
 #include "zipage/tokenizer.h"
 
+#include "tokenizer/chat_shape.h"
 #include "tokenizer/jinja/template.h"
 
 namespace zipage {
@@ -14,16 +15,20 @@ namespace zipage {
 // A parsed template. Immutable, thread-safe.
 class ChatTemplate {
  public:
-  // `where` names the template in messages. Throws Error if it does not parse.
-  ChatTemplate(const std::string& source, const std::string& where);
+  // `where` names the template in messages. `named_tokens`: variables such as "bos_token". Throws
+  // Error if it does not parse.
+  ChatTemplate(const std::string& source,
+               const std::string& where,
+               std::map<std::string, std::string> named_tokens);
 
-  // `named_tokens`: variables such as "bos_token". Throws Error.
-  std::string render(const std::string& messages_json,
-                     const ChatOptions& options,
-                     const std::map<std::string, std::string>& named_tokens) const;
+  // Messages are brought into the form that the template reads: see chat_shape.h. Throws Error.
+  std::string render(const std::string& messages_json, const ChatOptions& options) const;
+  const TemplateShape& shape() const { return shape_; }
 
  private:
   jinja::Template template_;
+  std::map<std::string, std::string> named_tokens_;
+  TemplateShape shape_;
   std::string where_;
 };
 

@@ -172,6 +172,13 @@ class Builder {
   }
 
   void build_byte_level() {
+    if (vocab_.pre.empty()) {
+      parts_.warnings.push_back(fmt::format(
+          "{}: \"tokenizer.ggml.pre\" is missing: the pre-tokenizer \"default\" is used, and the "
+          "tokens of a text may be others than those that the model was trained on; convert the "
+          "model again with a current converter",
+          file_));
+    }
     const PreRule rule = find_pre_rule(vocab_.pre, file_);
     if (rule.nfc) parts_.normalizer = make_unicode_form(UnicodeForm::kNfc);
     for (const std::string& pattern : rule.patterns) {
@@ -235,6 +242,12 @@ class Builder {
   }
 
   void finish() {
+    if (vocab_.token_types.empty()) {
+      parts_.warnings.push_back(fmt::format(
+          "{}: \"tokenizer.ggml.token_type\" is missing: no token is known as a control token, and "
+          "those in chat templates are taken for text",
+          file_));
+    }
     parts_.bos_id = vocab_.bos_id;
     parts_.eos_id = vocab_.eos_id;
     if (vocab_.add_bos.value_or(add_bos_) && vocab_.bos_id) {

@@ -71,20 +71,6 @@ std::vector<Merge> read_merges(const JsonView& json, const StringIndex& vocab) {
   return merges;
 }
 
-AddedToken read_added_token(const JsonView& json) {
-  AddedToken token;
-  token.id =
-      static_cast<int32_t>(std::clamp<int64_t>(json.at("id").integer(), INT32_MIN, INT32_MAX));
-  token.content = json.at("content").string();
-  if (token.content.empty()) fail_invalid("{}: content is empty", json.where());
-  token.special = json.boolean_or("special", false);
-  token.normalized = json.boolean_or("normalized", !token.special);
-  token.single_word = json.boolean_or("single_word", false);
-  token.lstrip = json.boolean_or("lstrip", false);
-  token.rstrip = json.boolean_or("rstrip", false);
-  return token;
-}
-
 void check_model(const JsonView& model) {
   const auto type = model.find("type");
   if (type && type->string() != "BPE") {
@@ -105,6 +91,18 @@ void check_model(const JsonView& model) {
 
 }  // namespace
 
+AddedToken read_added_token(const JsonView& json) {
+  AddedToken token;
+  token.content = json.at("content").string();
+  if (token.content.empty()) fail_invalid("{}: content is empty", json.where());
+  token.special = json.boolean_or("special", false);
+  token.normalized = json.boolean_or("normalized", !token.special);
+  token.single_word = json.boolean_or("single_word", false);
+  token.lstrip = json.boolean_or("lstrip", false);
+  token.rstrip = json.boolean_or("rstrip", false);
+  return token;
+}
+
 TokenizerParts read_tokenizer_json(std::string_view text, const std::string& file) {
   const boost::json::value document = parse_json(text, file);
   const JsonView root(document, file);
@@ -124,10 +122,13 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
     place_token(vocab, name, id.get_int64(), max_id, parts.tokens, taken);
     index.insert(name, static_cast<int32_t>(id.get_int64()));
   }
+  parts.num_vocab = static_cast<int32_t>(vocab.object().size());
   const std::vector<Merge> merges = read_merges(model.at("merges"), index);
 
   for (size_t i = 0; added && i < added->array().size(); ++i) {
     AddedToken token = read_added_token(added->item(i));
+    token.id = static_cast<int32_t>(
+        std::clamp<int64_t>(added->item(i).at("id").integer(), INT32_MIN, INT32_MAX));
     if (const int32_t known = index.find(token.content); known >= 0 && known != token.id) {
       fail_invalid("{}: {:?} has id {}, and {} in model.vocab", added->item(i).where(),
                    token.content, token.id, known);
@@ -162,49 +163,6 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
   }
   parts.model = make_bpe_model(config, parts.tokens, merges, std::move(index));
   return parts;
-}
-
-void read_tokenizer_config(std::string_view text, const std::string& file, TokenizerParts& parts) {
-  const boost::json::value document = parse_json(text, file);
-  const JsonView root(document, file);
-  for (const auto& [key, value] : root.object()) {
-    const std::string_view name(key.data(), key.size());
-    if (!name.ends_with("_token") || name.starts_with("add_")) continue;
-    if (value.is_string()) {
-      parts.named_tokens[std::string(name)] = value.get_string().c_str();
-    } else if (value.is_object()) {
-      parts.named_tokens[std::string(name)] = root.at(name).at("content").string();
-    }
-  }
-  const auto id_of = [&](const char* name) -> std::optional<int32_t> {
-    const auto named = parts.named_tokens.find(name);
-    if (named == parts.named_tokens.end()) return std::nullopt;
-    const auto found = std::find(parts.tokens.begin(), parts.tokens.end(), named->second);
-    if (found == parts.tokens.end()) {
-      fail_invalid("{}: {} is {:?}, which is not in tokenizer.json", file, name, named->second);
-    }
-    return static_cast<int32_t>(found - parts.tokens.begin());
-  };
-  parts.bos_id = id_of("bos_token");
-  parts.eos_id = id_of("eos_token");
-  if (!parts.has_template) {
-    if (root.boolean_or("add_bos_token", false) && parts.bos_id) {
-      parts.prefix_ids.push_back(*parts.bos_id);
-    }
-    if (root.boolean_or("add_eos_token", false) && parts.eos_id) {
-      parts.suffix_ids.push_back(*parts.eos_id);
-    }
-  }
-  const auto chat = root.find("chat_template");
-  if (!chat) return;
-  if (chat->value().is_string()) {
-    parts.chat_templates["default"] = chat->string();
-    return;
-  }
-  for (size_t i = 0; i < chat->array().size(); ++i) {
-    const JsonView item = chat->item(i);
-    parts.chat_templates[std::string(item.at("name").string())] = item.at("template").string();
-  }
 }
 
 }  // namespace zipage

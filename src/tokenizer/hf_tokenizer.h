@@ -1,4 +1,4 @@
-// tokenizer.json and its companions in a model folder.
+// tokenizer.json of a model folder. See hf_companions.h for the files beside it.
 #pragma once
 
 #include <string>
@@ -11,7 +11,9 @@ namespace zipage {
 // `text`: the contents of a tokenizer.json; `file`: its name for messages. Throws Error.
 TokenizerParts read_tokenizer_json(std::string_view text, const std::string& file);
 
-// tokenizer_config.json: names of tokens, chat templates, whether BOS is added. Throws Error.
-void read_tokenizer_config(std::string_view text, const std::string& file, TokenizerParts& parts);
+class JsonView;
+
+// The text and flags of an added token, as several files write them. It has no id yet.
+AddedToken read_added_token(const JsonView& json);
 
 }  // namespace zipage

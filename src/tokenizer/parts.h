@@ -20,6 +20,7 @@ namespace zipage {
 
 struct TokenizerParts {
   std::vector<std::string> tokens;  // by id, as the file writes them; "" where there is none
+  int32_t num_vocab = 0;            // of them those of the model's own vocabulary
   std::vector<AddedToken> added;
   std::vector<bool> special;                    // by id
   std::unique_ptr<Normalizer> normalizer;       // may be null
@@ -36,6 +37,7 @@ struct TokenizerParts {
   // For the chat template: "bos_token" and the like, and the templates by name ("default" is used).
   std::map<std::string, std::string> named_tokens;
   std::map<std::string, std::string> chat_templates;
+  std::vector<std::string> warnings;  // see Tokenizer::warnings()
 };
 
 // `name`: of the file, for messages.

@@ -6,6 +6,7 @@
 #include "base/mmap.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/gguf_vocab.h"
+#include "tokenizer/hf_companions.h"
 #include "tokenizer/hf_tokenizer.h"
 #include "tokenizer/json_view.h"
 #include "tokenizer/parts.h"
@@ -27,6 +28,7 @@ class TokenizerImpl : public Tokenizer {
         bos_id_(parts.bos_id),
         eos_id_(parts.eos_id),
         named_tokens_(std::move(parts.named_tokens)),
+        warnings_(std::move(parts.warnings)),
         ids_(parts.tokens.size()) {
     tokens_.assign(parts.tokens);
     std::vector<AddedToken> raw;
@@ -48,7 +50,7 @@ class TokenizerImpl : public Tokenizer {
     for (const auto& [name, source] : parts.chat_templates) {
       if (source.empty()) continue;
       try {
-        templates_.emplace(name, ChatTemplate(source, path + ": chat template"));
+        templates_.emplace(name, ChatTemplate(source, path + ": chat template", named_tokens_));
       } catch (const Error& error) {
         template_errors_.emplace(name, error.status());  // only a chat needs it
       }
@@ -94,6 +96,8 @@ class TokenizerImpl : public Tokenizer {
   std::optional<int32_t> bos_id() const override { return bos_id_; }
   std::optional<int32_t> eos_id() const override { return eos_id_; }
 
+  std::vector<std::string> warnings() const override { return warnings_; }
+
   bool has_chat_template() const override {
     return !templates_.empty() || !template_errors_.empty();
   }
@@ -101,14 +105,14 @@ class TokenizerImpl : public Tokenizer {
                                           const ChatOptions& options) const override {
     try {
       if (!options.chat_template.empty()) {
-        return ChatTemplate(options.chat_template, "chat template")
-            .render(messages_json, options, named_tokens_);
+        return ChatTemplate(options.chat_template, "chat template", named_tokens_)
+            .render(messages_json, options);
       }
       // Models with several templates have one for tools.
       const bool tools = !options.tools.empty();
       for (const char* name : {tools ? "tool_use" : "default", "default"}) {
         if (const auto found = templates_.find(name); found != templates_.end()) {
-          return found->second.render(messages_json, options, named_tokens_);
+          return found->second.render(messages_json, options);
         }
         if (const auto found = template_errors_.find(name); found != template_errors_.end()) {
           return found->second;
@@ -168,6 +172,7 @@ class TokenizerImpl : public Tokenizer {
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> eos_id_;
   std::map<std::string, std::string> named_tokens_;
+  std::vector<std::string> warnings_;
   StringTable tokens_;
   StringIndex ids_;
   AddedTokenFinder raw_tokens_;
@@ -182,8 +187,15 @@ TokenizerParts load_folder(const std::string& folder) {
     fail(StatusCode::kNotFound, "{} has no tokenizer.json", folder);
   }
   TokenizerParts parts = read_tokenizer_json(read_text_file(json), json);
-  const std::string config = join_path(folder, "tokenizer_config.json");
-  if (is_regular_file(config)) read_tokenizer_config(read_text_file(config), config, parts);
+  const auto read = [&](const char* name) -> std::optional<NamedText> {
+    const std::string path = join_path(folder, name);
+    if (!is_regular_file(path)) return std::nullopt;
+    return NamedText{read_text_file(path), path};
+  };
+  read_companion_files({.tokenizer_config = read("tokenizer_config.json"),
+                        .special_tokens_map = read("special_tokens_map.json"),
+                        .added_tokens = read("added_tokens.json")},
+                       parts);
   const std::string chat = join_path(folder, "chat_template.jinja");
   if (is_regular_file(chat)) parts.chat_templates["default"] = read_text_file(chat);
   return parts;

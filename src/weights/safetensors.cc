@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <set>
 
 #include "base/error.h"
 #include "weights/json.h"
@@ -20,6 +19,8 @@ struct TypeName {
   int64_t bytes;
   std::optional<DType> dtype;
 };
+// A type of the format that is not listed is as unusable as those without a dtype; only its size
+// cannot be checked.
 constexpr std::array<TypeName, 15> kTypes = {{
     {"F32", 4, DType::kF32},
     {"F16", 2, DType::kF16},
@@ -51,19 +52,16 @@ Placed parse_entry(const std::string& name,
   const std::string type_name = type_field.as_string();
   const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const TypeName& known) { return known.name == type_name; });
-  if (type == kTypes.end()) {
-    fail(StatusCode::kDataLoss, "{}: tensor '{}' has unknown dtype '{}'; expected BF16, F16 or F32",
-         path, name, type_name);
-  }
+  const bool known = type != kTypes.end();
   Placed placed{};
   HostTensor& tensor = placed.entry.tensor;
   tensor.name = name;
-  if (type->dtype) {
+  if (known && type->dtype) {
     tensor.dtype = *type->dtype;
   } else {
-    placed.entry.unsupported_type = type_name;
+    placed.entry.unsupported_type = fmt::format("{} (supported: BF16, F16 and F32)", type_name);
   }
-  int64_t bytes = type->bytes;
+  int64_t bytes = known ? type->bytes : 1;
   for (const JsonValue& extent : info.at("shape").elements()) {
     tensor.shape.push_back(extent.as_int(0, kMaxExtent));
     if (__builtin_mul_overflow(bytes, tensor.shape.back(), &bytes)) {
@@ -81,7 +79,7 @@ Placed parse_entry(const std::string& name,
          "{}: tensor '{}' has data_offsets [{}, {}]; the file holds {} bytes of data", path, name,
          placed.begin, placed.end, data_bytes);
   }
-  if (placed.end - placed.begin != bytes) {
+  if (known && placed.end - placed.begin != bytes) {
     fail(StatusCode::kDataLoss, "{}: tensor '{}' has {} bytes, but {} of shape {} takes {}", path,
          name, placed.end - placed.begin, type_name, to_string(tensor.shape), bytes);
   }
@@ -115,6 +113,7 @@ std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> file,
   std::vector<Placed> placed;
   for (const auto& [name, info] : JsonValue::parse(header, path).members()) {
     if (name == "__metadata__") {
+      if (info.is_null()) continue;
       for (const auto& [key, value] : info.members()) value.as_string();
       continue;
     }
@@ -150,7 +149,7 @@ std::unique_ptr<SafetensorsSource> SafetensorsSource::open(const std::string& fo
   const std::string single = join_path(folder, "model.safetensors");
   const std::string index = join_path(folder, "model.safetensors.index.json");
   if (is_regular_file(single)) {
-    source->add_file(single);
+    source->add_file(single, {});
   } else if (is_regular_file(index)) {
     source->add_shards(folder, index);
   } else {
@@ -166,49 +165,49 @@ void SafetensorsSource::release(const HostTensor& tensor) const {
   }
 }
 
-std::vector<std::string> SafetensorsSource::add_file(const std::string& path) {
+void SafetensorsSource::add_file(const std::string& path, const Places& places) {
   const MappedFile& file = files_.emplace_back(MappedFile::open(path));
-  std::vector<std::string> names;
   for (SafetensorsEntry& parsed : parse_safetensors(file.data(), path)) {
-    names.push_back(parsed.tensor.name);
+    const auto place = places.find(parsed.tensor.name);
+    if (place != places.end() && place->second != path) continue;
     add({std::move(parsed.tensor), path, std::move(parsed.unsupported_type)});
   }
-  return names;
 }
 
 void SafetensorsSource::add_shards(const std::string& folder, const std::string& index_path) {
   const JsonValue index = JsonValue::read(index_path);
-  std::map<std::string, std::set<std::string>> shards;  // file -> tensors
+  std::map<std::string, std::vector<std::string>> shards;  // file -> tensors
+  Places places;
   for (const auto& [name, shard] : index.at("weight_map").members()) {
     const std::string file = shard.as_string();
     if (file.empty() || file.find('/') != std::string::npos ||
         file.find('\0') != std::string::npos) {
       shard.fail_expected("the name of a file in the same folder");
     }
-    shards[file].insert(name);
+    shards[file].push_back(name);
+    places.emplace(name, join_path(folder, file));
   }
   if (shards.empty()) index.at("weight_map").fail_expected("at least one tensor");
-  for (const auto& [file, listed] : shards) {
+  for (const auto& [file, here] : shards) {
     const std::string path = join_path(folder, file);
     if (!is_regular_file(path)) {
-      fail(StatusCode::kNotFound, "{}: tensor '{}' is in '{}', and there is no such file",
-           index_path, *listed.begin(), file);
-    }
-    size_t num_listed = 0;
-    for (const std::string& name : add_file(path)) {
-      if (!listed.contains(name)) {
-        fail(StatusCode::kDataLoss, "{}: tensor '{}' of {} is not listed as part of that file",
-             index_path, name, file);
+      for (const std::string& name : here) {
+        note_absent(
+            name, fmt::format("{} places it in '{}', and there is no such file", index_path, file));
       }
-      ++num_listed;
+      continue;
     }
-    if (num_listed == listed.size()) continue;
-    for (const std::string& name : listed) {
+    add_file(path, places);
+    for (const std::string& name : here) {
       if (entry(name) == nullptr) {
-        fail(StatusCode::kDataLoss, "{}: tensor '{}' is said to be in {}, which lacks it",
-             index_path, name, file);
+        note_absent(name, fmt::format("{} places it in '{}', which lacks it", index_path, file));
       }
     }
+  }
+  if (num_tensors() == 0) {
+    const auto& [file, here] = *shards.begin();
+    fail(StatusCode::kNotFound, "{}: tensor '{}' is in '{}', and there is no such file", index_path,
+         here.front(), file);
   }
 }
 

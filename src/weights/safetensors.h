@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,10 @@ std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> file,
                                                 const std::string& path);
 
 // model.safetensors, or the shards that model.safetensors.index.json lists, of one folder.
+//
+// The index decides in which file a tensor is looked for, and nothing else, as in transformers and
+// vLLM: it may name tensors and files that are not there (an error when the model needs one), and a
+// shard may hold tensors that it does not name.
 class SafetensorsSource : public WeightSource {
  public:
   static std::unique_ptr<SafetensorsSource> open(const std::string& folder);
@@ -31,8 +36,9 @@ class SafetensorsSource : public WeightSource {
 
  private:
   explicit SafetensorsSource(const std::string& folder) : WeightSource(folder) {}
-  // The names of the tensors that were added.
-  std::vector<std::string> add_file(const std::string& path);
+  using Places = std::map<std::string, std::string>;  // tensor -> path of its file
+  // All tensors of the file but those that have their place in another one.
+  void add_file(const std::string& path, const Places& places);
   void add_shards(const std::string& folder, const std::string& index_path);
 
   std::vector<MappedFile> files_;

@@ -55,8 +55,9 @@ const HostTensor* WeightSource::find(std::string_view name) const {
 const HostTensor& WeightSource::get(std::string_view name, const Shape& expected_shape) const {
   const HostTensor* tensor = find(name);
   if (tensor == nullptr) {
-    fail(StatusCode::kNotFound, "{}: tensor '{}' of shape {} is missing", path_, name,
-         to_string(expected_shape));
+    const auto why = absent_.find(name);
+    fail(StatusCode::kNotFound, "{}: tensor '{}' of shape {} is missing{}", path_, name,
+         to_string(expected_shape), why == absent_.end() ? "" : ": " + why->second);
   }
   if (tensor->shape != expected_shape) {
     fail(StatusCode::kDataLoss, "{}: tensor '{}' has shape {}; the config asks for {}",

@@ -25,6 +25,7 @@ class WeightSource {
   WeightSource(const WeightSource&) = delete;
   WeightSource& operator=(const WeightSource&) = delete;
 
+  bool contains(std::string_view name) const { return entry(name) != nullptr; }
   // Null when there is no such tensor. Throws kUnimplemented when its element type is one that
   // Zipage cannot use.
   const HostTensor* find(std::string_view name) const;
@@ -52,11 +53,16 @@ class WeightSource {
   // Throws kDataLoss when the name is taken. Moves unaligned data to an aligned copy.
   void add(Entry entry);
   const Entry* entry(std::string_view name) const;
+  // Why a tensor that one would expect is not there; part of the message of get().
+  void note_absent(const std::string& name, std::string why) {
+    absent_.emplace(name, std::move(why));
+  }
   size_t num_tensors() const { return entries_.size(); }
 
  private:
   std::string path_;
   std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, std::string, std::less<>> absent_;
   std::vector<std::unique_ptr<std::byte[]>> aligned_copies_;
   int64_t total_bytes_ = 0;
 };

@@ -36,6 +36,7 @@ class ConfigTest : public testing::Test {
       words.push_back(folder_.write("c.yaml", yaml));
     }
     words.insert(words.end(), arguments.begin(), arguments.end());
+    read_numbers_as_decimal(app);
     std::reverse(words.begin(), words.end());
     app.parse(words);
     apply_config_files(app);
@@ -62,6 +63,18 @@ TEST_F(ConfigTest, EveryKindOfFlagCanStandInAFile) {
   EXPECT_FALSE(o.enable_prefix_caching);
   EXPECT_EQ(o.compression.score_decay, 0.5);
   EXPECT_EQ(o.kv_trace, "t.kvt");
+}
+
+// Scripts pad numbers: 010 is ten and not eight, wherever it stands.
+TEST_F(ConfigTest, NumbersAreDecimal) {
+  EXPECT_EQ(options("model: m\nblock-size: 064\n").block_size, 64);
+  EXPECT_EQ(options("model: m\n", {"--block-size", "0128"}).block_size, 128);
+  EXPECT_EQ(options("model: m\n", {"--block-size", "008"}).block_size, 8);
+  EXPECT_EQ(options("model: m\n", {"-t", "0"}).num_threads, 0);
+  EXPECT_EQ(options("model: m\n", {"-t", "00"}).num_threads, 0);
+  EXPECT_EQ(options("model: m\n", {"--score-decay", "00.5"}).compression.score_decay, 0.5);
+  set_env("ZIPAGE_MAX_NUM_SEQS", "017");
+  EXPECT_EQ(options("model: m\n").max_num_seqs, 17);
 }
 
 TEST_F(ConfigTest, AListIsThatOfCommas) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "tokenizer/hf_companions.h"
 #include "tokenizer/hf_tokenizer.h"
 
 namespace {
@@ -22,7 +23,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   try {
     zipage::TokenizerParts parts = zipage::read_tokenizer_json(kTokenizer, "fuzz");
-    zipage::read_tokenizer_config(input, "fuzz", parts);
+    // The same bytes as each of the files; of the old ones only without added_tokens_decoder.
+    const zipage::NamedText file{std::string(input), "fuzz"};
+    zipage::read_companion_files({.tokenizer_config = file}, parts);
+    zipage::TokenizerParts old = zipage::read_tokenizer_json(kTokenizer, "fuzz");
+    try {
+      zipage::read_companion_files({.special_tokens_map = file, .added_tokens = file}, old);
+    } catch (const zipage::Error&) {
+    }
     const auto tokenizer = zipage::make_tokenizer(std::move(parts), "fuzz");
     tokenizer->decode(tokenizer->encode("<s>ab</s>"));
   } catch (const zipage::Error&) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "tokenizer/gguf_vocab.h"
+#include "tokenizer/hf_companions.h"
 #include "tokenizer/hf_tokenizer.h"
 
 namespace zipage {
@@ -141,7 +142,9 @@ TEST(BrokenFiles, TokenizerConfig) {
   const Broken broken[] = {
       {"not JSON", "{", "not JSON"},
       {"a list", "[]", "an object"},
-      {"unknown token", R"({"eos_token": "<none>"})", "eos_token"},
+      {"list of tokens", R"({"additional_special_tokens": [5]})", "additional_special_tokens[0]"},
+      {"added token", R"({"added_tokens_decoder": {"4": {}}})", "added_tokens_decoder.4.content"},
+      {"added id", R"({"added_tokens_decoder": {"x": {"content": "<x>"}}})", "\"x\""},
       {"token without content", R"({"bos_token": {}})", "bos_token.content"},
       {"template is a number", R"({"chat_template": 5})", "chat_template"},
       {"template without name", R"({"chat_template": [{"template": "x"}]})",
@@ -150,9 +153,21 @@ TEST(BrokenFiles, TokenizerConfig) {
   };
   for (const Broken& item : broken) {
     TokenizerParts parts = read_tokenizer_json(file_with("", ""), "tokenizer.json");
-    expect_error(item.name, item.field,
-                 [&] { read_tokenizer_config(item.json, "the.file", parts); });
+    expect_error(item.name, item.field, [&] {
+      read_companion_files({NamedText{item.json, "the.file"}}, parts);
+    });
   }
+}
+
+TEST(BrokenFiles, OldCompanions) {
+  TokenizerParts parts = read_tokenizer_json(file_with("", ""), "tokenizer.json");
+  expect_error("special_tokens_map", "eos_token.content", [&] {
+    read_companion_files({.special_tokens_map = NamedText{R"({"eos_token": {}})", "the.file"}},
+                         parts);
+  });
+  expect_error("added_tokens", "<x>", [&] {
+    read_companion_files({.added_tokens = NamedText{R"({"<x>": "5"})", "the.file"}}, parts);
+  });
 }
 
 VocabData whole_vocab() {
@@ -192,6 +207,23 @@ TEST(BrokenFiles, GgufVocabulary) {
     item.breaks(vocab);
     expect_error(item.name, item.field, [&] { make_tokenizer_parts(vocab, "the.file"); });
   }
+}
+
+// Files that work but whose tokens may be wrong say so.
+TEST(BrokenFiles, GgufVocabulariesThatWarn) {
+  const auto warnings = [](const VocabData& vocab) {
+    return make_tokenizer(make_tokenizer_parts(vocab, "the.file"), "the.file")->warnings();
+  };
+  VocabData vocab = whole_vocab();
+  EXPECT_TRUE(warnings(vocab).empty());
+  vocab.pre = "";
+  ASSERT_EQ(warnings(vocab).size(), 1u);
+  EXPECT_NE(warnings(vocab)[0].find("tokenizer.ggml.pre"), std::string::npos);
+  EXPECT_NE(warnings(vocab)[0].find("the.file"), std::string::npos);
+  vocab = whole_vocab();
+  vocab.token_types.clear();
+  ASSERT_EQ(warnings(vocab).size(), 1u);
+  EXPECT_NE(warnings(vocab)[0].find("tokenizer.ggml.token_type"), std::string::npos);
 }
 
 TEST(BrokenFiles, GgufBytes) {

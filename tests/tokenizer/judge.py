@@ -383,9 +383,74 @@ def reasoner():
     return judged(tokenizer, random.Random(3), tokenizer.get_vocab_size())
 
 
+# Tokens that stand in files beside tokenizer.json
+
+def companions(folder):
+    """Folders whose companions name tokens that tokenizer.json lacks, and what transformers makes of texts."""
+    import shutil
+
+    from transformers import AutoTokenizer
+    base = SOURCE / "models" / "reasoner-16m"
+    config = json.loads((base / "tokenizer_config.json").read_text())
+    known = {k: v for k, v in config.items() if k != "added_tokens_decoder"}
+    listed = json.loads((base / "tokenizer.json").read_text())["added_tokens"]
+
+    def token(content, **flags):
+        return {"content": content, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False,
+                "special": True, **flags}
+
+    own = {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in listed}
+    first = max(t["id"] for t in listed) + 1
+    files = {
+        "decoder": {"tokenizer_config.json": {**known, "added_tokens_decoder": {
+            **own, str(first): token("<tool>"), str(first + 1): token("<new>", lstrip=True),
+            str(first + 2): token("<soft>", special=False, rstrip=True),
+            str(first + 3): token("word", single_word=True, special=False)}}},
+        "other id": {"tokenizer_config.json": {**known, "added_tokens_decoder": {**own, "900": token("<tool>")}}},
+        "other flags": {"tokenizer_config.json": {**known, "added_tokens_decoder": {
+            **own, "259": token("<think>", special=False, lstrip=True, rstrip=True)}}},
+        "a token of the vocabulary": {"tokenizer_config.json": {**known, "added_tokens_decoder": {
+            **own, "97": token("a")}}},
+        "named": {"tokenizer_config.json": {**known, "pad_token": "<tool>", "image_token": "<new>",
+                                            "added_tokens_decoder": own}},
+        "further": {"tokenizer_config.json": {**known, "additional_special_tokens": ["<tool>", "<think>"],
+                                              "added_tokens_decoder": own}},
+        "extra": {"tokenizer_config.json": {**known, "extra_special_tokens": ["<new>", "<tool>"],
+                                            "added_tokens_decoder": own}},
+        "map": {"tokenizer_config.json": known,
+                "special_tokens_map.json": {"pad_token": token("<tool>"), "eos_token": "<new>",
+                                            "additional_special_tokens": ["<soft>"]}},
+        "old list": {"tokenizer_config.json": known,
+                     "added_tokens.json": {"<new>": first + 1, "<tool>": first, "<think>": 259}},
+        "old list and map": {"tokenizer_config.json": known, "special_tokens_map.json": {"pad_token": "<new>"},
+                             "added_tokens.json": {"<soft>": first, "<new>": first + 1}},
+        "old files that do not count": {"tokenizer_config.json": {**known, "added_tokens_decoder": own},
+                                        "special_tokens_map.json": {"pad_token": "<tool>"},
+                                        "added_tokens.json": {"<new>": first}},
+    }
+    texts = ["<tool>hi", "a  <new> b", "x <soft>  y", "words word sword", "<think>a</think>", "plain",
+             " <think> ", "<|im_end|><tool><new>", "<new><soft>", "a"]
+    out = []
+    for name, contents in files.items():
+        target = folder / name.replace(" ", "_")
+        target.mkdir()
+        shutil.copy(base / "tokenizer.json", target)
+        for file, content in contents.items():
+            (target / file).write_text(json.dumps(content), encoding="utf-8")
+        tokenizer = AutoTokenizer.from_pretrained(target)
+        cases = []
+        for text in texts:
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            cases.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False),
+                          "plain": tokenizer.decode(ids, skip_special_tokens=True)})
+        out.append({"name": name, "folder": str(target), "cases": cases, "eos": tokenizer.eos_token_id})
+    return out
+
+
 def main():
     task, target = sys.argv[1], Path(sys.argv[2])
-    result = {"templates": templates, "vocabularies": lambda: vocabularies(target.parent), "reasoner": reasoner}[task]()
+    result = {"templates": templates, "vocabularies": lambda: vocabularies(target.parent), "reasoner": reasoner,
+              "companions": lambda: companions(target.parent)}[task]()
     target.write_text(json.dumps(result), encoding="utf-8")
 
 

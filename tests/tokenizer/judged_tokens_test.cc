@@ -85,6 +85,24 @@ TEST(JudgedTokens, Reasoner) {
   check_decoding(*tokenizer, judged, true);
 }
 
+// Tokens that stand in tokenizer_config.json and its companions only.
+TEST(JudgedTokens, Companions) {
+  ZIPAGE_NEEDS_JUDGES();
+  const test::TempFolder folder;
+  const auto judged = ask_judge("companions", folder);
+  ASSERT_FALSE(judged.is_null());
+  for (const auto& file : judged.as_array()) {
+    SCOPED_TRACE(text_of(file.at("name")));
+    const auto tokenizer = load(text_of(file.at("folder")));
+    ASSERT_NE(tokenizer, nullptr);
+    check_cases(*tokenizer, file, true);
+    for (const auto& item : file.at("cases").as_array()) {
+      EXPECT_EQ(tokenizer->decode(value_to<Ids>(item.at("ids")), true), text_of(item.at("plain")));
+    }
+    EXPECT_EQ(tokenizer->eos_id(), value_to<int32_t>(file.at("eos")));
+  }
+}
+
 TEST(JudgedTokens, Families) {
   ZIPAGE_NEEDS_JUDGES();
   const test::TempFolder folder;

@@ -272,7 +272,7 @@ void append_json_string(std::string_view text, bool ensure_ascii, std::string& o
         break;
     }
     if (code < 0x20 || (ensure_ascii && code >= 0x7F && code < 0x10000)) {
-      out += ensure_ascii && code == 0x7F ? std::string("\x7F") : fmt::format("\\u{:04x}", code);
+      out += fmt::format("\\u{:04x}", code);
     } else if (ensure_ascii && code >= 0x10000) {
       out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10),
                          0xDC00 + ((code - 0x10000) & 0x3FF));
