@@ -184,7 +184,7 @@ std::vector<Broken> broken_configs() {
        {"rope_parameters.full_attention", "layer"},
        kUnimplemented},
       {{{"eos_token_id", "100"}}, {"eos_token_id is 100", "vocab_size is 100"}},
-      {{{"eos_token_id", "-1"}}, {"'eos_token_id'", "-1"}},
+      {{{"eos_token_id", "-2"}}, {"'eos_token_id'", "-2"}},
       {{{"eos_token_id", "[2,\"x\"]"}}, {"'eos_token_id[1]'", "\"x\""}},
       {{{"bos_token_id", "4294967296"}}, {"'bos_token_id'", "4294967296"}},
       {{{"tie_word_embeddings", "1"}}, {"'tie_word_embeddings'", "true or false"}},
@@ -254,7 +254,7 @@ TEST(GenerationConfigTest, FieldsAreRead) {
 
 TEST(GenerationConfigTest, BrokenFieldsAreNamed) {
   const std::vector<std::pair<std::string, std::string>> broken = {
-      {R"({"eos_token_id":-1})", "'eos_token_id'"},
+      {R"({"eos_token_id":-2})", "'eos_token_id'"},
       {R"({"eos_token_id":"x"})", "'eos_token_id'"},
       {R"({"eos_token_id":[[1]]})", "'eos_token_id[0]'"},
       {R"({"temperature":-0.5})", "'temperature'"},
