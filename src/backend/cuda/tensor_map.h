@@ -1,4 +1,4 @@
-// Tensor maps: how the copy engine of Hopper sees a matrix in memory.
+// Tensor maps: how TMA of Hopper sees a matrix in memory.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ CUtensorMap make_matrix_map(const CudaContext& context,
                             uint64_t rows,
                             uint64_t columns,
                             uint32_t box_rows);
-// Whether make_page_map can describe this KV: the machine has the copy engine, and an entry's row
-// is an int32, as the copy engine addresses it.
+// Whether make_page_map can describe this KV: the machine has TMA, and an entry's row
+// is an int32, as TMA addresses it.
 bool page_map_fits(const CudaContext& context, const PagedKvView& kv);
 // A layer's keys or values, [num_blocks * num_kv_heads * block_size, head_dim] bf16; boxes of
 // box_entries x head_dim that land as chunks [box_entries, chunk_columns], swizzled over the

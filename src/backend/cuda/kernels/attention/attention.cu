@@ -1,4 +1,5 @@
-// The choice among the kernels of paged_attention.
+// paged_attention: chooses among decode.cu (rows of one token), prefill.cu (longer rows) and plain.cu (everything else). A mixed
+// batch takes both of the first two; each leaves the other's rows alone.
 #include "backend/cuda/kernels/attention/attention.h"
 #include "backend/cuda/kernels/attention/decode.h"
 #include "backend/cuda/kernels/attention/prefill.h"

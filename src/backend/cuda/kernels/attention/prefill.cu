@@ -1,21 +1,30 @@
-// Paged attention of chunks of prompts, bf16 tensor cores: queries of a chunk over cached and new
-// keys.
+// Paged attention of prefill chunks, bf16: the queries of a chunk over cached and new keys (causal).
 //
-// A block takes a tile of queries of one row and one KV head; the queries of a group are packed,
-// query m of the row being token m / group, head m % group, so that short chunks fill the tile too.
-// Keys and values pass through two stages of shared memory in tiles of 64 entries, with an online
-// softmax in f32.
+// Idea: FlashAttention-2 over pages. A block takes a tile of queries of one (row, KV head); the queries of a GQA group are
+// packed, query m of the row being token m / group, head m % group, so that short chunks fill the tile too, and each warp
+// has kBlocks x 16 of them. Keys and values pass through two stages of shared memory in tiles of 64 entries (cp.async: K of
+// the next tile arrives while this one's softmax runs, V while its S is computed), with an online softmax in f32.
+// Tensor cores: S = Q K^T and O += P V, both mma.m16n8k16 with the queries as M; P stays in registers.
+//
+// Cost at 8,192 tokens of 8,192, 32 query heads, head_dim 128: 0.55 TFLOP, 0.77 ms at 710 TFLOP/s (168 MB, 0.04 ms).
+// Measured (H200, 2026-11-29, script/bench-gpu attention): 2.081 ms, 264 TFLOP/s, 37 %; 2,048 of 8,192: 1.012 ms, 33 %;
+// 2,048 of 2,048: 0.228 ms, 21 %.
+// Not tried: wgmma with TMA, which should give twice as much. Four warps or eight: eight read the keys half as often and
+// win from rows of 16 tiles on; short rows fill four better.
 #include "backend/cuda/kernels/attention/prefill.h"
 #include "backend/cuda/kernels/common/async.cuh"
 #include "backend/cuda/kernels/common/mma.cuh"
+#include "backend/cuda/kernels/common/online_softmax.cuh"
+#include "backend/cuda/kernels/common/reduce.cuh"
 #include "backend/cuda/kernels/common/types.cuh"
 
 namespace zipage {
 
 namespace {
 
-constexpr int kKeys = 64;  // entries of a tile
-constexpr float kLog2e = 1.4426950408889634f;
+constexpr int kKeys = 64;             // entries of a tile
+constexpr int kTileAlignment = 1024;  // of the swizzle
+constexpr int kLongRowTiles = 16;     // from so many tiles of a row on, eight warps
 
 struct PrefillParams {
   const bf16* q;  // [T, num_q_heads, head_dim]
@@ -42,11 +51,16 @@ struct PrefillShape {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kBlocks = kNumBlocks;
   static constexpr int kQueries = kWarps * 16 * kBlocks;
-  static constexpr int kQueryBytes = kQueries * kDim * 2;
-  static constexpr int kKeyBytes = kKeys * kDim * 2;
+  static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(bf16));
   // Two blocks an SM where they fit.
   static constexpr int kPerSm = kDim > 128 || kWarps > 4 ? 1 : 2;
-  static constexpr size_t kSharedBytes = 1024 + kQueryBytes + 4 * kKeyBytes;
+  // From the first multiple of kTileAlignment on.
+  struct Shared {
+    std::byte q[kQueries * kRowBytes];
+    std::byte k[2][kKeys * kRowBytes];
+    std::byte v[2][kKeys * kRowBytes];
+  };
+  static constexpr size_t kSharedBytes = kTileAlignment + sizeof(Shared);
 };
 
 struct QueryTile {
@@ -65,12 +79,7 @@ __device__ QueryTile find_tile(const PrefillParams& p, int queries, int index) {
       const int tokens = p.row_begin[row + 1] - p.row_begin[row];
       if (!(p.skip_single && tokens == 1)) tiles = (tokens * p.group + queries - 1) / queries;
     }
-    int inclusive = tiles;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const int below = __shfl_up_sync(0xffffffffu, inclusive, offset);
-      if (lane >= offset) inclusive += below;
-    }
+    const int inclusive = warp_inclusive_sum(tiles);
     const unsigned found = __ballot_sync(0xffffffffu, before + inclusive > index);
     if (found != 0) {
       const int source = __ffs(static_cast<int>(found)) - 1;
@@ -82,136 +91,131 @@ __device__ QueryTile find_tile(const PrefillParams& p, int queries, int index) {
   return {-1, 0};
 }
 
-// 16 bytes, or zeros where `exists` is false.
-__device__ inline void cp_async_16_or_zero(uint32_t to, const void* from, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(exists ? 16 : 0)
-               : "memory");
-}
-
-template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kPerSm)
-    prefill_kernel(const PrefillParams p) {
-  constexpr int kDim = Shape::kHeadDim;
-  constexpr int kThreads = Shape::kThreads;
-  using Tile = SwizzledTile<kDim>;
-  constexpr int kBlocks = Shape::kBlocks;
-  constexpr int kQueries = Shape::kQueries;
-  constexpr int kSteps = kDim / 16;
-  constexpr int kUnits = kDim / 8;  // 16-byte units of a row
-  extern __shared__ std::byte shared_raw[];
-  __shared__ QueryTile shared_tile;
-  const uint32_t q_tile = (shared_address(shared_raw) + 1023u) / 1024u * 1024u;
-  const uint32_t k_tiles = q_tile + Shape::kQueryBytes;
-  const uint32_t v_tiles = k_tiles + 2 * Shape::kKeyBytes;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / 32;
-  const int lane = thread % 32;
-  const int g = lane / 4;
-  const int t = lane % 4;
-
-  let_next_kernel_start();
-  wait_for_previous_kernel();
-  if (warp == 0) {
-    // The last tiles see the most keys: they start first.
-    const QueryTile found = find_tile(p, kQueries, static_cast<int>(gridDim.x - 1 - blockIdx.x));
-    if (lane == 0) shared_tile = found;
+// What a block works on: queries [first, last_query] of a row for one KV head.
+struct Work {
+  int row;
+  int head;
+  int first;
+  int last_query;
+  int first_token;
+  int context;  // token j of the row sees entries < context + j + 1
+  int fewest;   // entries that the first query sees
+  int most;     // and the last one
+  int num_heads;
+  bool aligned;  // a tile of keys lies in one block
+  const int32_t* table;
+  __device__ Work(const PrefillParams& p, const QueryTile& tile, int queries, int kv_head)
+      : row(tile.row),
+        head(kv_head),
+        first(tile.first),
+        first_token(p.row_begin[tile.row]),
+        num_heads(p.num_kv_heads * p.group),
+        aligned(p.block_size % kKeys == 0),
+        table(p.block_tables + static_cast<int64_t>(tile.row) * p.block_table_stride) {
+    const int row_tokens = p.row_begin[row + 1] - first_token;
+    last_query = min(first + queries, row_tokens * p.group) - 1;
+    context = p.kv_lens[row] - row_tokens;
+    fewest = context + first / p.group + 1;
+    most = context + last_query / p.group + 1;
   }
-  __syncthreads();
-  const QueryTile tile = shared_tile;
-  if (tile.row < 0) return;
-  const int head = static_cast<int>(blockIdx.y);
-  const int first_token = p.row_begin[tile.row];
-  const int row_tokens = p.row_begin[tile.row + 1] - first_token;
-  const int row_queries = row_tokens * p.group;
-  const int last_query = min(tile.first + kQueries, row_queries) - 1;
-  const int context = p.kv_lens[tile.row] - row_tokens;  // token j sees entries < context + j + 1
-  const int fewest = context + tile.first / p.group + 1;
-  const int most = context + last_query / p.group + 1;
-  const int num_tiles = (most + kKeys - 1) / kKeys;
-  const int32_t* table = p.block_tables + static_cast<int64_t>(tile.row) * p.block_table_stride;
-  const int num_heads = p.num_kv_heads * p.group;
-
+  __device__ int tiles() const { return (most + kKeys - 1) / kKeys; }
   // Where query m of the row lies in q and out.
-  const auto query_place = [&](int m) {
+  __device__ int64_t query_place(const PrefillParams& p, int m, int dim) const {
     return ((static_cast<int64_t>(first_token) + m / p.group) * num_heads + head * p.group +
             m % p.group) *
-           kDim;
-  };
+           dim;
+  }
+  // Where entry `index` lies in the pages.
+  __device__ int64_t entry_place(const PrefillParams& p, int index, int dim) const {
+    return ((static_cast<int64_t>(table[index / p.block_size]) * p.num_kv_heads + head) *
+                p.block_size +
+            index % p.block_size) *
+           dim;
+  }
+};
+
+// Starts the copy of the tile's queries; zeros past the last one.
+template <typename Shape>
+__device__ void load_queries(const PrefillParams& p, const Work& work, uint32_t to) {
+  using Tile = SwizzledTile<Shape::kHeadDim>;
+  constexpr int kUnits = Shape::kHeadDim / 8;  // 16-byte units of a row
 #pragma unroll 4
-  for (int i = thread; i < kQueries * kUnits; i += kThreads) {
-    const int m = tile.first + i / kUnits;
-    const bool exists = m <= last_query;
-    cp_async_16_or_zero(q_tile + Tile::offset(i / kUnits, i % kUnits, kQueries),
-                        p.q + query_place(exists ? m : tile.first) + i % kUnits * 8, exists);
+  for (int i = static_cast<int>(threadIdx.x); i < Shape::kQueries * kUnits; i += Shape::kThreads) {
+    const int m = work.first + i / kUnits;
+    const bool exists = m <= work.last_query;
+    cp_async_16_or_zero(
+        to + Tile::offset(i / kUnits, i % kUnits, Shape::kQueries),
+        p.q + work.query_place(p, exists ? m : work.first, Shape::kHeadDim) + i % kUnits * 8,
+        exists);
   }
-  const bool aligned = p.block_size % kKeys == 0;  // a tile lies in one block
-  const auto load = [&](const bf16* pages, uint32_t to, int index) {
-    const int first = index * kKeys;
-    if (first >= most) return;
-    const bf16* base = nullptr;
-    if (aligned) {
-      base = pages + ((static_cast<int64_t>(table[first / p.block_size]) * p.num_kv_heads + head) *
-                          p.block_size +
-                      first % p.block_size) *
-                         kDim;
-    }
+}
+
+// Starts the copy of tile `index` of keys or values; zeros past the last entry that a query sees.
+template <typename Shape>
+__device__ void load_tile(
+    const PrefillParams& p, const Work& work, const bf16* pages, uint32_t to, int index) {
+  constexpr int kDim = Shape::kHeadDim;
+  using Tile = SwizzledTile<kDim>;
+  constexpr int kUnits = kDim / 8;
+  const int first = index * kKeys;
+  if (first >= work.most) return;
+  const bf16* base = nullptr;
+  if (work.aligned) base = pages + work.entry_place(p, first, kDim);
 #pragma unroll 8
-    for (int i = thread; i < kKeys * kUnits; i += kThreads) {
-      const int entry = first + i / kUnits;
-      const bool exists = entry < most;
-      const bf16* from;
-      if (aligned) {
-        from = base + static_cast<int64_t>(i) * 8;
-      } else {
-        const int place = exists ? entry : first;
-        from = pages +
-               ((static_cast<int64_t>(table[place / p.block_size]) * p.num_kv_heads + head) *
-                    p.block_size +
-                place % p.block_size) *
-                   kDim +
-               i % kUnits * 8;
-      }
-      cp_async_16_or_zero(to + Tile::offset(i / kUnits, i % kUnits, kKeys), from, exists);
+  for (int i = static_cast<int>(threadIdx.x); i < kKeys * kUnits; i += Shape::kThreads) {
+    const int entry = first + i / kUnits;
+    const bool exists = entry < work.most;
+    const bf16* from;
+    if (work.aligned) {
+      from = base + static_cast<int64_t>(i) * 8;
+    } else {
+      from = pages + work.entry_place(p, exists ? entry : first, kDim) + i % kUnits * 8;
     }
-  };
-  load(p.k, k_tiles, 0);
-  cp_async_commit();
-  load(p.v, v_tiles, 0);
-  cp_async_commit();
+    cp_async_16_or_zero(to + Tile::offset(i / kUnits, i % kUnits, kKeys), from, exists);
+  }
+}
 
+// A warp's queries, its part of O and of the softmax. A thread has rows g and g + 8 of each block of 16 (j = 0, 1), where
+// g = lane / 4 and t = lane % 4.
+template <typename Shape>
+struct WarpQueries {
+  static constexpr int kDim = Shape::kHeadDim;
+  static constexpr int kBlocks = Shape::kBlocks;
+  static constexpr int kQueries = Shape::kQueries;
+  using Tile = SwizzledTile<kDim>;
+  using Scores = float[kBlocks][kKeys / 8][4];
+
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int g = lane_id() / 4;
+  const int t = lane_id() % 4;
+  // The lane's part of the addresses that ldmatrix reads.
+  const uint32_t q_lane = Tile::lane_part(warp * kBlocks * 16 + lane_id() % 16, lane_id() / 16);
+  const uint32_t k_lane = Tile::lane_part(lane_id() / 16 * 8 + lane_id() % 8, lane_id() / 8 % 2);
+  const uint32_t v_lane = Tile::lane_part(lane_id() / 8 % 2 * 8 + lane_id() % 8, lane_id() / 16);
   float o[kBlocks][kDim / 8][4];
-  float maximum[kBlocks][2];
-  float sum[kBlocks][2];
+  SoftmaxState state[kBlocks][2];
   int visible[kBlocks][2];  // entries the thread's queries see
+
+  __device__ int query_of(const Work& work, int b, int j) const {
+    return work.first + (warp * kBlocks + b) * 16 + g + j * 8;
+  }
+  __device__ void start(const PrefillParams& p, const Work& work) {
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
+    for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      maximum[b][j] = -INFINITY;
-      sum[b][j] = 0;
-      const int m = tile.first + (warp * kBlocks + b) * 16 + g + j * 8;
-      visible[b][j] = context + min(m, last_query) / p.group + 1;
-    }
+      for (int j = 0; j < 2; ++j) {
+        visible[b][j] = work.context + min(query_of(work, b, j), work.last_query) / p.group + 1;
+      }
 #pragma unroll
-    for (int n = 0; n < kDim / 8; ++n) {
+      for (int n = 0; n < kDim / 8; ++n) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) o[b][n][j] = 0;
+        for (int j = 0; j < 4; ++j) o[b][n][j] = 0;
+      }
     }
   }
 
-  const uint32_t q_lane = Tile::lane_part(warp * kBlocks * 16 + lane % 16, lane / 16);
-  const uint32_t k_lane = Tile::lane_part(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-  const uint32_t v_lane = Tile::lane_part(lane / 8 % 2 * 8 + lane % 8, lane / 16);
-  for (int index = 0; index < num_tiles; ++index) {
-    const uint32_t k_tile = k_tiles + static_cast<uint32_t>(index % 2 * Shape::kKeyBytes);
-    const uint32_t v_tile = v_tiles + static_cast<uint32_t>(index % 2 * Shape::kKeyBytes);
-    cp_async_wait<1>();  // K is there; V may be on its way
-    __syncthreads();
-    load(p.k, k_tiles + static_cast<uint32_t>((index + 1) % 2 * Shape::kKeyBytes), index + 1);
-    cp_async_commit();
-
-    float s[kBlocks][kKeys / 8][4];
+  // S = Q K^T
+  __device__ void multiply_keys(uint32_t q_tile, uint32_t k_tile, Scores& s) const {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
@@ -221,7 +225,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kPerSm)
       }
     }
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kDim / 16; ++step) {
       uint32_t a[kBlocks][4];
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
@@ -235,59 +239,51 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kPerSm)
                                 Tile::step_part(step, kKeys) + n * 16 * Tile::kChunkBytes);
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          mma_bf16(s[b][2 * n], a[b], keys[0], keys[1]);
-          mma_bf16(s[b][2 * n + 1], a[b], keys[2], keys[3]);
+          mma<bf16>(s[b][2 * n], a[b], keys[0], keys[1]);
+          mma<bf16>(s[b][2 * n + 1], a[b], keys[2], keys[3]);
         }
       }
     }
-    const bool masked = (index + 1) * kKeys > fewest;
+  }
+  // -inf where a query of block b does not see an entry of the tile that begins at `first`.
+  __device__ void mask(int first, int b, Scores& s) const {
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      if (masked) {
+    for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            const int entry = index * kKeys + n * 8 + 2 * t + j % 2;
-            if (entry >= visible[b][j / 2]) s[b][n][j] = -INFINITY;
-          }
-        }
+      for (int j = 0; j < 4; ++j) {
+        if (first + n * 8 + 2 * t + j % 2 >= visible[b][j / 2]) s[b][n][j] = -INFINITY;
       }
-      float base[2];
+    }
+  }
+  // Online softmax: the scores of block b become weights.
+  __device__ void weigh(float scale_log2, int b, Scores& s) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float tile_max = -INFINITY;
+    for (int j = 0; j < 2; ++j) {
+      float tile_max = -INFINITY;
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n)
-          tile_max = fmaxf(tile_max, fmaxf(s[b][n][2 * j], s[b][n][2 * j + 1]));
-        tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
-        tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 2));
-        const float new_max = fmaxf(maximum[b][j], tile_max * p.scale_log2);
-        const float keep = power_of_two(maximum[b][j] - new_max);
-        maximum[b][j] = new_max;
-        base[j] = new_max;
-        sum[b][j] *= keep;
-        if (__any_sync(0xffffffffu, keep != 1)) {  // the maximum settles after a few tiles
+      for (int n = 0; n < kKeys / 8; ++n)
+        tile_max = fmaxf(tile_max, fmaxf(s[b][n][2 * j], s[b][n][2 * j + 1]));
+      const float keep = state[b][j].raise(row_max(tile_max) * scale_log2);
+      if (__any_sync(kAllLanes, keep != 1)) {  // the maximum settles after a few tiles
 #pragma unroll
-          for (int n = 0; n < kDim / 8; ++n) {
-            o[b][n][2 * j] *= keep;
-            o[b][n][2 * j + 1] *= keep;
-          }
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          s[b][n][j] = power_of_two(fmaf(s[b][n][j], p.scale_log2, -base[j / 2]));
-          sum[b][j / 2] += s[b][n][j];
+        for (int n = 0; n < kDim / 8; ++n) {
+          o[b][n][2 * j] *= keep;
+          o[b][n][2 * j + 1] *= keep;
         }
       }
     }
-    cp_async_wait<1>();  // V is there; the next K may be on its way
-    __syncthreads();
-    load(p.v, v_tiles + static_cast<uint32_t>((index + 1) % 2 * Shape::kKeyBytes), index + 1);
-    cp_async_commit();
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        SoftmaxState& row = state[b][j / 2];
+        s[b][n][j] = exp2_approx(fmaf(s[b][n][j], scale_log2, -row.maximum));
+        row.sum += s[b][n][j];
+      }
+    }
+  }
+  // O += P V
+  __device__ void add_values(uint32_t v_tile, const Scores& s) {
 #pragma unroll
     for (int m = 0; m < kKeys / 16; ++m) {
       uint32_t a[kBlocks][4];
@@ -306,31 +302,89 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kPerSm)
                                              m * 16 * Tile::kChunkBytes);
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          mma_bf16(o[b][2 * n], a[b], values[0], values[1]);
-          mma_bf16(o[b][2 * n + 1], a[b], values[2], values[3]);
+          mma<bf16>(o[b][2 * n], a[b], values[0], values[1]);
+          mma<bf16>(o[b][2 * n + 1], a[b], values[2], values[3]);
         }
       }
     }
   }
-
+  __device__ void store(const PrefillParams& p, const Work& work) const {
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
+    for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      float total = sum[b][j];
-      total += __shfl_xor_sync(0xffffffffu, total, 1);
-      total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const int m = tile.first + (warp * kBlocks + b) * 16 + g + j * 8;
-      if (m > last_query) continue;
-      const float inverse = total > 0 ? 1.0f / total : 0.0f;  // a padding row sees nothing
-      bf16* to = p.out + query_place(m);
+      for (int j = 0; j < 2; ++j) {
+        const float total = row_sum(state[b][j].sum);
+        const int m = query_of(work, b, j);
+        if (m > work.last_query) continue;
+        const float inverse = total > 0 ? 1.0f / total : 0.0f;  // a padding row sees nothing
+        bf16* to = p.out + work.query_place(p, m, kDim);
 #pragma unroll
-      for (int n = 0; n < kDim / 8; ++n) {
-        const uint32_t pair = pack_bf16(o[b][n][2 * j] * inverse, o[b][n][2 * j + 1] * inverse);
-        *reinterpret_cast<uint32_t*>(to + n * 8 + 2 * t) = pair;
+        for (int n = 0; n < kDim / 8; ++n) {
+          const uint32_t pair = pack_bf16(o[b][n][2 * j] * inverse, o[b][n][2 * j + 1] * inverse);
+          *reinterpret_cast<uint32_t*>(to + n * 8 + 2 * t) = pair;
+        }
       }
     }
   }
+};
+
+// Grid [tiles of queries, num_kv_heads].
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kPerSm)
+    prefill_kernel(const PrefillParams p) {
+  extern __shared__ std::byte shared_raw[];
+  __shared__ QueryTile shared_tile;
+  using Shared = typename Shape::Shared;
+  const uint32_t shared =
+      (shared_address(shared_raw) + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
+  const auto k_stage = [&](int index) {
+    return shared + static_cast<uint32_t>(offsetof(Shared, k) + index % 2 * sizeof(Shared::k[0]));
+  };
+  const auto v_stage = [&](int index) {
+    return shared + static_cast<uint32_t>(offsetof(Shared, v) + index % 2 * sizeof(Shared::v[0]));
+  };
+
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  if (threadIdx.x < 32) {
+    // The last tiles see the most keys: they start first.
+    const QueryTile found =
+        find_tile(p, Shape::kQueries, static_cast<int>(gridDim.x - 1 - blockIdx.x));
+    if (threadIdx.x == 0) shared_tile = found;
+  }
+  __syncthreads();
+  const QueryTile tile = shared_tile;
+  if (tile.row < 0) return;
+  const Work work(p, tile, Shape::kQueries, static_cast<int>(blockIdx.y));
+  load_queries<Shape>(p, work, shared);
+  load_tile<Shape>(p, work, p.k, k_stage(0), 0);
+  cp_async_commit();
+  load_tile<Shape>(p, work, p.v, v_stage(0), 0);
+  cp_async_commit();
+
+  WarpQueries<Shape> queries;
+  queries.start(p, work);
+  const int num_tiles = work.tiles();
+  for (int index = 0; index < num_tiles; ++index) {
+    cp_async_wait<1>();  // K is there; V may be on its way
+    __syncthreads();
+    load_tile<Shape>(p, work, p.k, k_stage(index + 1), index + 1);
+    cp_async_commit();
+    typename WarpQueries<Shape>::Scores s;
+    queries.multiply_keys(shared, k_stage(index), s);
+    const bool masked = (index + 1) * kKeys > work.fewest;
+#pragma unroll
+    for (int b = 0; b < Shape::kBlocks; ++b) {
+      if (masked) queries.mask(index * kKeys, b, s);
+      queries.weigh(p.scale_log2, b, s);
+    }
+    cp_async_wait<1>();  // V is there; the next K may be on its way
+    __syncthreads();
+    load_tile<Shape>(p, work, p.v, v_stage(index + 1), index + 1);
+    cp_async_commit();
+    queries.add_values(v_stage(index), s);
+  }
+  queries.store(p, work);
 }
 
 template <typename Shape>
@@ -361,7 +415,7 @@ void launch_dim(const PrefillParams& params,
     const bool fits = Wide::kSharedBytes <= context.max_shared_bytes;
     // Wide blocks read keys half as often; short rows fill narrow ones better.
     const bool is_long =
-        static_cast<int64_t>(batch.max_row_tokens) * params.group >= 16 * Wide::kQueries;
+        static_cast<int64_t>(batch.max_row_tokens) * params.group >= kLongRowTiles * Wide::kQueries;
     if (fits && (variant == PrefillVariant::kEightWarps ||
                  (variant == PrefillVariant::kDefault && is_long))) {
       return launch_shape<Wide>(params, batch.num_tokens, context.early_start(), stream);

@@ -1,5 +1,9 @@
-// Asynchronous copies: cp.async (sm_80), mbarriers and the tensor copy engine (sm_90), programmatic
+// Asynchronous copies to shared memory: cp.async (sm_80), TMA and mbarriers (sm_90); prefetches into the L2; programmatic
 // dependent launch.
+//
+//   A ring of stages, filled by TMA:
+//     mbarrier_expect(full, bytes); tma_load_2d(to, &map, x, y, full, policy);   // one thread, for each stage
+//     mbarrier_wait(full, parity);  ...use the tile...  mbarrier_arrive(empty);  // consumers; parity flips each round
 #pragma once
 
 #include <cstdint>
@@ -7,16 +11,21 @@
 #include <cuda_runtime.h>
 #include <utility>
 
-namespace zipage {
+#include "backend/cuda/kernels/common/ptx.cuh"
 
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace zipage {
 
 // 16 bytes from global to shared memory, past L1.
 __device__ inline void cp_async_16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// The same, or 16 bytes of zeros where `exists` is false; `from` must be an address all the same.
+__device__ inline void cp_async_16_or_zero(uint32_t to, const void* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(exists ? 16 : 0)
+               : "memory");
+}
+// Copies since the last commit form a group; wait<N> returns when at most the N newest groups are under way.
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ inline void cp_async_wait() {
@@ -48,7 +57,7 @@ __device__ inline void let_next_kernel_start() {
 __device__ inline void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes the barriers just initialised visible to the copy engine.
+// Makes the barriers just initialised visible to TMA.
 __device__ inline void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -77,8 +86,23 @@ __device__ inline void mbarrier_wait(uint32_t barrier, uint32_t parity) {
   }
 }
 
-// Orders this thread's ordinary accesses to shared memory before later ones of the copy engine and
-// tensor cores.
+// The same for what other blocks of the cluster stored (cluster_store_async).
+__device__ inline void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+// Orders this thread's ordinary accesses to shared memory before later ones of TMA and wgmma.
 __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -1,18 +1,41 @@
-// Warp-level tensor-core instructions, bf16 operands and f32 sums. g = lane / 4, t = lane % 4 in
-// the comments.
+// Warp-level tensor-core instructions (mma.sync m16n8k16, sm_80 on): bf16 or f16 operands, f32 accumulators; ldmatrix, and
+// the swizzled layout of shared memory that it reads without bank conflicts.
+//
+// A lane's elements are written (row, column) with g = lane / 4, t = lane % 4. wgmma, for whole warpgroups, is in wgmma.cuh.
+//
+//   float d[4] = {};
+//   for (each step of 16 of k) { load_matrices(a, ...); load_matrices(b, ...); mma<bf16>(d, a, b[0], b[1]); }
 #pragma once
 
 #include <cstdint>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 namespace zipage {
 
 // d[16 x 8] += a[16 x 16] b[16 x 8]. a: {(g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)}, pairs
 // along k; b: {(2t, g), (2t + 8, g)}, pairs along k; d: {(g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8,
 // 2t + 1)}.
-__device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <typename T>
+__device__ inline void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ inline void mma<__nv_bfloat16>(float (&d)[4],
+                                          const uint32_t (&a)[4],
+                                          uint32_t b0,
+                                          uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ inline void mma<__half>(float (&d)[4],
+                                   const uint32_t (&a)[4],
+                                   uint32_t b0,
+                                   uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -49,8 +72,8 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
 }
 
 // Tiles of shared memory for ldmatrix: columns in chunks of kChunkBytes, each chunk [rows,
-// kChunkBytes], the 16-byte units of a row permuted as the copy engine's swizzle of that width does
-// it. Base aligned to 1,024 bytes.
+// kChunkBytes], the 16-byte units of a row permuted as TMA's swizzle of that width does. Base aligned
+// to 1,024 bytes.
 template <int kColumns>
 struct SwizzledTile {
   static constexpr int kChunkColumns = kColumns % 64 == 0 ? 64 : kColumns % 32 == 0 ? 32 : 16;

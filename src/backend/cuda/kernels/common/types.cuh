@@ -1,6 +1,10 @@
-// Small device helpers shared by the kernels: conversions, 16-byte packs, reductions.
+// Element types of the kernels: conversions to and from f32, packs that move by one access, and the choice of a kernel's
+// template arguments by a run-time dtype.
+//
+//   dispatch_activation(args.dtype, "silu_mul", [&]<typename T>(T) { launch_silu<T, kVector<T>>(args, context, stream); });
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -8,6 +12,7 @@
 
 #include "backend/cuda/cuda_check.h"
 #include "backend/cuda/cuda_context.h"
+#include "base/integer.h"
 #include "tensor/dtype.h"
 
 namespace zipage {
@@ -43,43 +48,33 @@ struct alignas(sizeof(T) * N) Pack {
 template <typename T>
 inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
-// 2^x to about 2 units in the last place; 0 for x = -inf.
-__device__ inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+// Stores N values in T by one access.
+template <typename T, int N>
+__device__ inline void store_pack(T* to, const float (&value)[N]) {
+  Pack<T, N> pack;
+#pragma unroll
+  for (int j = 0; j < N; ++j) pack.value[j] = from_float<T>(value[j]);
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
-
-__device__ inline float warp_sum(float x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-  return x;
-}
-__device__ inline float warp_max(float x) {
-  for (int offset = 16; offset > 0; offset /= 2)
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-  return x;
-}
-
-// Sum over the block, the same value in every thread; `shared` holds 33 floats. Fixed order.
-__device__ inline float block_sum(float x, float* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int num_warps = (static_cast<int>(blockDim.x) + 31) / 32;
-  x = warp_sum(x);
-  if (lane == 0) shared[warp] = x;
-  __syncthreads();
-  if (warp == 0) {
-    float total = lane < num_warps ? shared[lane] : 0.0f;
-    total = warp_sum(total);
-    if (lane == 0) shared[32] = total;
+// The same in a type known at run time: element `place` of `to`.
+template <int N>
+__device__ inline void store_pack(std::byte* to,
+                                  DType dtype,
+                                  int64_t place,
+                                  const float (&value)[N]) {
+  if (dtype == DType::kF32) {
+    store_pack(reinterpret_cast<float*>(to) + place, value);
+  } else if (dtype == DType::kBF16) {
+    store_pack(reinterpret_cast<bf16*>(to) + place, value);
+  } else {
+    store_pack(reinterpret_cast<__half*>(to) + place, value);
   }
-  __syncthreads();
-  const float total = shared[32];
-  __syncthreads();
-  return total;
 }
 
-inline int32_t ceil_div(int64_t a, int64_t b) { return static_cast<int32_t>((a + b - 1) / b); }
+// How many parts of `size` cover `count`: tiles, thread blocks of a grid.
+inline int32_t num_parts(int64_t count, int64_t size) {
+  return static_cast<int32_t>(ceil_div(count, size));
+}
 
 // Calls f with a value of the C++ type of an activation dtype.
 template <typename F>

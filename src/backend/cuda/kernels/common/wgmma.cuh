@@ -1,10 +1,19 @@
-// Warpgroup matrix products of Hopper (sm_90a), bf16 operands from shared memory, f32 sums in
-// registers.
+// Warpgroup-level tensor-core instructions of Hopper (wgmma, sm_90a): bf16 operands from shared memory, f32 accumulators in
+// the registers of 128 threads.
+//
+//   wgmma_fence();
+//   for (each step of 16 of k) wgmma(d, wgmma_operand(a + 32 * step), wgmma_operand(b + 32 * step), step != 0);
+//   wgmma_commit();  wgmma_wait<0>();  pin_registers(d);
 #pragma once
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/common/ptx.cuh"
+
 namespace zipage {
+
+// A row of a swizzled operand: 64 bf16.
+inline constexpr int kSwizzleBytes = 128;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -18,7 +27,7 @@ __device__ inline uint64_t wgmma_operand(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffffu) >> 4) | kLeading | kEightRows | kSwizzle128;
 }
 
-// Before the first product on registers that other instructions wrote.
+// Before the first wgmma on registers that other instructions wrote.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -188,15 +197,6 @@ __device__ inline void wgmma(float (&d)[96], uint64_t a, uint64_t b, uint32_t ac
         "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]),
         "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
       : "l"(a), "l"(b), "r"(accumulate));
-}
-
-template <int kRegisters>
-__device__ inline void set_max_registers_up() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-template <int kRegisters>
-__device__ inline void set_max_registers_down() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 #endif  // sm_90a

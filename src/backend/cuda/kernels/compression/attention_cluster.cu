@@ -1,17 +1,24 @@
-// Attention of the last queries over all entries on Hopper: bf16, window of at most 16, at most 4
-// query heads a KV head. The products of a unit (job, layer, KV head) with its 64 rows of queries
-// are as many bytes as its keys, too many for the registers of one SM: a cluster of eight blocks
-// holds them, so that K is read once. Row sums travel through the cluster's shared memory.
+// Attention of the window's queries over all entries on Hopper: bf16, a window of at most 16, at most 4 query heads a KV head.
 //
-// Each of the 16 warpgroups of a cluster takes every 16th tile of 32 keys. Four warps of each block
-// serve its two warpgroups: one has the copy engine fill their tiles, on through the next units, so
-// that memory stays busy while they multiply, exchange sums and write; one adds up the sums of the
-// cluster; two load queries. Which tile belongs to
-// whom depends on the length alone, so that a job's result does not depend on its batch.
+// Idea: the products of a unit (job, layer, KV head) with its 64 rows of queries are as many bytes as its keys, too many for
+// the registers of one SM. A cluster of eight blocks holds them, so that K is read once; row sums travel through the
+// cluster's shared memory. Each of the 16 warpgroups of a cluster takes every 16th tile of 32 keys (wgmma, queries are M).
+// Four warps of each block serve its two warpgroups: one has TMA fill their tiles, on through the next units, so that memory
+// stays busy while they multiply, exchange sums and write; one adds up the sums of the cluster; two load queries. Which tile
+// belongs to whom depends on the length alone, so that a job's result does not depend on its batch.
+//
+// Cost of one request of 2,000 entries, 36 layers x 8 KV heads, head_dim 128: 147 MB of K, 0.035 ms at 4.27 TB/s; 4.7 GFLOP.
+// Measured (H200, 2026-11-30, bench_ops_cuda_compression, peak_update): one request 0.065 ms, 53 %; ten 0.541 ms, 64 %; eleven
+// of 448 to 2,048 entries 0.569 ms, 57 %. 30 clusters are resident; each takes about 6 us a unit of which memory needs 4.
+// Tried: queries loaded a unit ahead (no gain, kept for the barrier), a tile multiplied ahead of the exponentials (5 %, kept),
+// the next unit looked up early (1 %, kept); handing shared memory on by cluster barriers instead of block barriers (2.5 %
+// faster, dropped: racecheck cannot follow it).
 #include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/online_softmax.cuh"
+#include "backend/cuda/kernels/common/ptx.cuh"
 #include "backend/cuda/kernels/common/wgmma.cuh"
 #include "backend/cuda/kernels/compression/attention_cluster.h"
-#include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/units.cuh"
 #include "backend/cuda/tensor_map.h"
 
 namespace zipage::compression {
@@ -28,7 +35,6 @@ constexpr int kGroup = 4;
 constexpr int kTileKeys = 32;
 [[maybe_unused]] constexpr int kKept =
     4;  // tiles whose products a warpgroup holds: 2,048 keys a cluster
-[[maybe_unused]] constexpr float kLog2E = 1.4426950408889634f;
 
 struct Params {
   AttentionInput in;
@@ -68,44 +74,6 @@ struct Job {
 constexpr int kMeet = 1, kBiasWritten = 3, kBiasRead = 4;
 constexpr int kBiasThreads = 32 + kConsumers;
 
-__device__ inline void named_barrier(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-__device__ inline void arrive_at_barrier(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-__device__ inline void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-}
-// The place in block `rank` of the cluster that `address` is in this one.
-__device__ inline uint32_t address_in(uint32_t address, int rank) {
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
-// Stores 4 bytes in another block of the cluster and counts them on a barrier of that block.
-__device__ inline void store_async(uint32_t to, float value, uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
-      "r"(__float_as_uint(value)), "r"(barrier)
-      : "memory");
-}
-// What other blocks of the cluster stored is visible after.
-__device__ inline void wait_for_cluster(uint32_t barrier, uint32_t parity) {
-  uint32_t done = 0;
-  while (done == 0) {
-    asm volatile(
-        "{\n\t"
-        ".reg .pred p;\n\t"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
-        "selp.u32 %0, 1, 0, p;\n\t"
-        "}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  }
-}
-
 __device__ inline Job job_of(const Params& params, int index) {
   Job job;
   job.unit = unit_of(params.launch, static_cast<uint32_t>(index));
@@ -114,12 +82,6 @@ __device__ inline Job job_of(const Params& params, int index) {
   job.window = min(params.launch.window_size, job.length);
   return job;
 }
-__device__ inline float log2_approx(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Row r of warp w of a warpgroup is query 4 w + r % 4 of the window and head r / 4 of the group: a
 // thread has two heads of one query (rows lane / 4 and 8 more), the lane 16 away the other two.
 __device__ inline int query_of(int row) { return row / 16 * 4 + row % 4; }
@@ -135,7 +97,26 @@ struct Rounds {
         twice(max(all - kKept, 0)) {}
 };
 
-// The warp that has the copy engine load keys.
+// The block of the pages in which tile `tile` of a unit lies; 0 past the table.
+__device__ inline int32_t block_of_tile(const Params& params, const Unit& unit, int tile) {
+  const AttentionInput& in = params.in;
+  const auto block = static_cast<int32_t>(
+      params.launch.block_size.divide(static_cast<uint32_t>(tile * kTileKeys)));
+  return block < in.table_stride
+             ? __ldg(in.block_tables + static_cast<int64_t>(unit.job) * in.table_stride + block)
+             : 0;
+}
+// The row of the tensor map at which the tile begins.
+__device__ inline int row_of_tile(const Launch& launch, const Unit& unit, int32_t block, int tile) {
+  const auto entry = static_cast<uint32_t>(tile * kTileKeys);
+  const uint32_t before = launch.block_size.divide(entry) * launch.block_size.divisor;
+  return static_cast<int>(
+      (static_cast<uint32_t>(block) * launch.heads.divisor + static_cast<uint32_t>(unit.head)) *
+          launch.block_size.divisor +
+      entry - before);
+}
+
+// The warp that has TMA load keys.
 template <int kDim>
 __device__ void load_tiles(const Params& params, uint32_t shared, int cluster, int rank) {
   using S = Shared<kDim>;
@@ -145,23 +126,16 @@ __device__ void load_tiles(const Params& params, uint32_t shared, int cluster, i
   const int lane = threadIdx.x % 32;
   // A lane looks up the tile of warpgroup lane % 2 in round lane / 2, and so on in steps of 16.
   const auto tile_of = [&](int round) { return round * kParts + lane % 2 * kBlocks + rank; };
-  const auto block_of = [&](const Unit& unit, int tile) {
-    const auto block =
-        static_cast<int32_t>(launch.block_size.divide(static_cast<uint32_t>(tile * kTileKeys)));
-    return block < in.table_stride
-               ? __ldg(in.block_tables + static_cast<int64_t>(unit.job) * in.table_stride + block)
-               : 0;
-  };
   uint32_t loaded[2] = {0, 0};
   Unit unit = unit_of(launch, static_cast<uint32_t>(cluster));
   int length = __ldg(in.lengths + unit.job);
-  int32_t first_block = block_of(unit, tile_of(lane / 2));
+  int32_t first_block = block_of_tile(params, unit, tile_of(lane / 2));
   for (int index = cluster; index < params.units; index += params.clusters) {
     // The next unit is looked up while this one's tiles wait for their places.
     const int next_index = min(index + params.clusters, params.units - 1);
     const Unit next = unit_of(launch, static_cast<uint32_t>(next_index));
     const int next_length = __ldg(in.lengths + next.job);
-    const int32_t next_block = block_of(next, tile_of(lane / 2));
+    const int32_t next_block = block_of_tile(params, next, tile_of(lane / 2));
     const Rounds rounds(length);
     const int steps = rounds.all + rounds.twice;
     for (int begin = 0; begin < steps; begin += 16) {
@@ -170,13 +144,8 @@ __device__ void load_tiles(const Params& params, uint32_t shared, int cluster, i
       int row = -1;
       if (step < steps && tile < rounds.tiles) {
         const int32_t block =
-            step == lane / 2 && step < rounds.all ? first_block : block_of(unit, tile);
-        const auto entry = static_cast<uint32_t>(tile * kTileKeys);
-        const uint32_t before = launch.block_size.divide(entry) * launch.block_size.divisor;
-        row = static_cast<int>((static_cast<uint32_t>(block) * launch.heads.divisor +
-                                static_cast<uint32_t>(unit.head)) *
-                                   launch.block_size.divisor +
-                               entry - before);
+            step == lane / 2 && step < rounds.all ? first_block : block_of_tile(params, unit, tile);
+        row = row_of_tile(launch, unit, block, tile);
       }
       const int count = 2 * min(16, steps - begin);
       for (int i = 0; i < count; ++i) {
@@ -201,7 +170,7 @@ __device__ void load_tiles(const Params& params, uint32_t shared, int cluster, i
   }
 }
 
-// Two warps load the rows of queries, swizzled as the copy engine would; zeros where there is no
+// Two warps load the rows of queries, swizzled as TMA would; zeros where there is no
 // such head or query. They are a unit ahead: the way from memory takes
 // longer than a unit's last step, for which the cluster waits without need of queries.
 template <int kDim>
@@ -232,13 +201,10 @@ __device__ void load_queries(const Params& params, uint32_t shared, int cluster)
       int ring = valid ? oldest + query : 0;
       if (ring >= launch.window_size) ring -= launch.window_size;
       const uint32_t to = rows + piece / 8 * (kRows * 128) + row * 128 + (piece % 8 ^ row % 8) * 16;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
-                   "l"(from + ring * row_bytes + (valid ? head * (kDim * 2) : 0)),
-                   "r"(valid ? 16 : 0)
-                   : "memory");
+      cp_async_16_or_zero(to, from + ring * row_bytes + (valid ? head * (kDim * 2) : 0), valid);
     }
-    commit_copies();
-    wait_copies<0>();
+    cp_async_commit();
+    cp_async_wait<0>();
     fence_async_proxy();
     mbarrier_arrive(shared + S::kQueriesFull + 8 * turn);
   }
@@ -259,9 +225,9 @@ __device__ void weigh_rows(const Params& params,
     const int window = min(params.launch.window_size, __ldg(params.in.lengths + unit.job));
     const uint32_t full = shared + S::kSumsFull + 8 * turn;
     if (lane == 0) mbarrier_expect(full, kParts * kRows * 4);
-    wait_for_cluster(full, parity);
+    mbarrier_wait_cluster(full, parity);
     const float* sums = reinterpret_cast<const float*>(memory + S::kSums) + turn * kParts * kRows;
-    if (index != cluster) named_barrier(kBiasRead, kBiasThreads);
+    if (index != cluster) named_barrier_sync(kBiasRead, kBiasThreads);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane + 32 * half;
@@ -272,7 +238,7 @@ __device__ void weigh_rows(const Params& params,
         most[i % 4] = i < 4 ? value[i] : fmaxf(most[i % 4], value[i]);
       }
       const float largest = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
-      const float shift = largest == -INFINITY ? 0.0f : largest;
+      const float shift = softmax_shift(largest);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
         const float x = exp2_approx(value[i] - shift);
@@ -285,7 +251,7 @@ __device__ void weigh_rows(const Params& params,
       const bool valid = query_of(row) < window && head_of(row) < params.in.group;
       bias[row] = valid ? weight - shift - log2_approx(sum) : -INFINITY;
     }
-    arrive_at_barrier(kBiasWritten, kBiasThreads);
+    named_barrier_arrive(kBiasWritten, kBiasThreads);
     turn ^= 1;
     if (turn == 0) parity ^= 1;
   }
@@ -317,7 +283,7 @@ struct Scorer {
   float acc[kKept][16];
 
   __device__ Task task_of(int index) const {
-    Task task{job_of(params, index), 0, params.in.scale * kLog2E};
+    Task task{job_of(params, index), 0, params.in.scale * kLog2e};
     if (params.in.previous != nullptr) task.previous = __ldg(params.in.previous + task.unit.job);
     const float* k_scale = params.launch.layers[task.unit.layer].k_scale;
     if (k_scale != nullptr) task.scale *= __ldg(k_scale + task.unit.head);
@@ -354,8 +320,7 @@ struct Scorer {
   template <int kPending>
   __device__ void end_product(float (&sum)[16], int round, bool exists, bool all_seen = false) {
     wgmma_wait<kPending>();
-#pragma unroll
-    for (int i = 0; i < 16; ++i) asm volatile("" : "+f"(sum[i])::"memory");
+    pin_registers(sum);
     const uint32_t place = static_cast<uint32_t>(warpgroup * S::kStages) + oldest;
     if (exists && lane == 0) mbarrier_arrive(shared + S::kEmpty + 8 * place);
     if (exists && ++oldest == S::kStages) oldest = 0;
@@ -380,7 +345,7 @@ struct Scorer {
 #pragma unroll
       for (int i = 0; i < 8; ++i) largest = fmaxf(largest, sum[i / 2 * 4 + 2 * half + i % 2]);
       largest = fmaxf(most[half], largest * job.scale);
-      const float shift = largest == -INFINITY ? 0.0f : largest;
+      const float shift = softmax_shift(largest);
       float added = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i)
@@ -419,7 +384,7 @@ struct Scorer {
     for (int half = 0; half < 2; ++half) {
       float largest = fmaxf(most[half], __shfl_xor_sync(0xffffffffu, most[half], 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-      const float shift = largest == -INFINITY ? 0.0f : largest;
+      const float shift = softmax_shift(largest);
       float sum = total[half] * exp2_approx(most[half] - shift);
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
@@ -429,17 +394,17 @@ struct Scorer {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int there = lane % 4 + 4 * i;
-        store_async(address_in(to, there), value, address_in(full, there));
+        cluster_store_async(cluster_address(to, there), value, cluster_address(full, there));
       }
     }
   }
 
   __device__ void receive_bias(bool is_last_unit) {
-    named_barrier(kBiasWritten, kBiasThreads);
+    named_barrier_sync(kBiasWritten, kBiasThreads);
     const float* from = reinterpret_cast<const float*>(memory + S::kBias) + 16 * warp + lane / 4;
     bias[0] = from[0];
     bias[1] = from[8];
-    if (!is_last_unit) arrive_at_barrier(kBiasRead, kBiasThreads);
+    if (!is_last_unit) named_barrier_arrive(kBiasRead, kBiasThreads);
   }
 
   // Halves the number of values a lane has: it keeps one half and gives the other to the lane
@@ -485,10 +450,10 @@ struct Scorer {
     fold<4, kPeak>(value, 4);
     float* merge = reinterpret_cast<float*>(memory + S::kMerge) + warpgroup * (4 * 128);
     float* to = merge + warp * 128 + lane / 8 * 32 + lane / 4 % 2 * 16 + lane % 4 * 2;
-    named_barrier(kMeet + warpgroup, 128);  // what was there has been read
+    named_barrier_sync(kMeet + warpgroup, 128);  // what was there has been read
     *reinterpret_cast<float2*>(to) = make_float2(value[0], value[1]);
     *reinterpret_cast<float2*>(to + 8) = make_float2(value[2], value[3]);
-    named_barrier(kMeet + warpgroup, 128);
+    named_barrier_sync(kMeet + warpgroup, 128);
     const float* from = merge + warp * 32 + lane;
     float mine;
     if (kPeak) {

@@ -1,11 +1,25 @@
-// Attention of the last queries over all entries: the score of a compression (Alg. 1) and peak
-// attention F (method.md 3.2). A block holds the keys of one chunk of a unit in shared memory and
-// their products with the window's queries in registers; it publishes each row's maximum and sum,
-// waits for the others of the unit, and finishes: K is read once. While it waits, the keys of its
-// next chunk are on their way. attention_cluster.cu does the same on Hopper for the usual shapes.
+// Attention of the window's queries over all entries: the score of a compression (Alg. 1) and peak attention F (method.md
+// 3.2), for every device, dtype and shape. attention_cluster.cu does the same on Hopper for the usual shapes.
+//
+// Idea: K is read once. A block holds the keys of one chunk of a unit in shared memory and their products with the window's
+// queries in registers (rows of a tile are 16 queries of each of kHeadTiles heads); it publishes each row's maximum and sum of
+// exponentials, waits for those of the unit's other chunks, and finishes. While it waits, the keys of its next chunk are on
+// their way. Several row tiles (a window above 16, a GQA group above 8) multiply again for the result, and units of too many
+// chunks take two launches.
+//
+// Cost of one request of 2,000 entries, 36 layers x 8 KV heads, head_dim 128, bf16: 147 MB of K, 0.035 ms at 4.27 TB/s; 4.7
+// GFLOP.
+// Measured (H200, 2026-11-30, bench_ops_cuda_compression) for the cluster kernel, which these shapes take: 0.065 ms, 53 %.
+// This kernel alone on one H200, eleven ragged requests: 0.86 ms, where the cluster kernel takes 0.569.
+#include "backend/cuda/kernels/common/mma.cuh"
+#include "backend/cuda/kernels/common/online_softmax.cuh"
+#include "backend/cuda/kernels/common/reduce.cuh"
 #include "backend/cuda/kernels/compression/attention_cluster.h"
-#include "backend/cuda/kernels/compression/common.cuh"
+#include "backend/cuda/kernels/compression/attention_products.cuh"
 #include "backend/cuda/kernels/compression/compression.h"
+#include "backend/cuda/kernels/compression/keys.cuh"
+#include "backend/cuda/kernels/compression/units.cuh"
+#include "backend/cuda/kernels/compression/wait.cuh"
 #include "backend/cuda/kernels/compression/workspace.h"
 
 namespace zipage::compression {
@@ -14,8 +28,13 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr uint32_t kNoWork = 0xffffffffu;
-constexpr int kMaxChunks = 128;  // of a unit whose blocks wait for each other
-constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kMaxChunks = 128;    // of a unit whose blocks wait for each other
+constexpr int kQueryRows = 16;     // queries of a row tile, for each head
+constexpr int kStatsInFlight = 4;  // row statistics that a lane reads together
+constexpr size_t kCounterAlignment = 256;
+
+// What a launch of attention_tiles_kernel does. With kBoth, blocks wait for the statistics of others.
+enum class Phases { kStatistics, kResult, kBoth };
 
 struct Params : AttentionInput {
   Launch launch;
@@ -25,98 +44,8 @@ struct Params : AttentionInput {
   FastDiv chunks;       // of a unit
   int32_t head_groups;  // row tiles that cover the group's heads
   int32_t query_tiles;  // ceil(window / 16)
-  int32_t phases;       // 1: row statistics, 2: result, 3: both, with the barrier
+  Phases phases;
 };
-
-template <typename C>
-__device__ constexpr int kPad = 16 / static_cast<int>(sizeof(C));  // rows start 16 bytes apart
-
-// acc[tile, n, :] = q rows times the warp's keys, in the layout of an m16n8 accumulator: element e
-// is row 16 * tile + lane / 4 + 8 * (e / 2), key 8 * n + 2 * (lane % 4) + e % 2.
-template <typename C, int kHeadTiles, int kTiles>
-struct Products {
-  __device__ static void run(
-      float (&acc)[kHeadTiles][kTiles][4], const C* q, const C* k, int head_dim, int tiles) {
-    const int lane = threadIdx.x % 32;
-    const int stride = head_dim + kPad<C>;
-    const C* q_lane = q + (lane & 15) * stride + (lane >> 4) * 8;
-    const C* k_lane = k + ((lane & 7) + ((lane >> 4) << 3)) * stride + ((lane >> 3) & 1) * 8;
-#pragma unroll 1
-    for (int depth = 0; depth < head_dim; depth += 16) {
-      uint32_t b[(kTiles + 1) / 2][4];
-#pragma unroll
-      for (int i = 0; i < (kTiles + 1) / 2; ++i)
-        load_matrices(b[i], k_lane + i * 16 * stride + depth);
-#pragma unroll
-      for (int tile = 0; tile < kHeadTiles; ++tile) {
-        if (tile < tiles) {
-          uint32_t a[4];
-          load_matrices(a, q_lane + tile * 16 * stride + depth);
-#pragma unroll
-          for (int n = 0; n < kTiles; ++n) {
-            multiply_add<C>(acc[tile][n], a, b[n / 2][(n % 2) * 2], b[n / 2][(n % 2) * 2 + 1]);
-          }
-        }
-      }
-    }
-  }
-};
-
-template <int kHeadTiles, int kTiles>
-struct Products<float, kHeadTiles, kTiles> {
-  __device__ static void run(float (&acc)[kHeadTiles][kTiles][4],
-                             const float* q,
-                             const float* k,
-                             int head_dim,
-                             int tiles) {
-    const int lane = threadIdx.x % 32;
-    const int stride = head_dim + kPad<float>;
-    const float* q_lane = q + (lane / 4) * stride;
-    const float* k_lane = k + 2 * (lane % 4) * stride;
-    for (int depth = 0; depth < head_dim; depth += 4) {
-      float4 b[kTiles][2];
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          b[n][c] = *reinterpret_cast<const float4*>(k_lane + (8 * n + c) * stride + depth);
-        }
-      }
-#pragma unroll
-      for (int tile = 0; tile < kHeadTiles; ++tile) {
-        if (tile < tiles) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float4 a =
-                *reinterpret_cast<const float4*>(q_lane + (16 * tile + 8 * half) * stride + depth);
-#pragma unroll
-            for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-              for (int c = 0; c < 2; ++c) {
-                float& sum = acc[tile][n][2 * half + c];
-                sum = fmaf(a.x, b[n][c].x, sum);
-                sum = fmaf(a.y, b[n][c].y, sum);
-                sum = fmaf(a.z, b[n][c].z, sum);
-                sum = fmaf(a.w, b[n][c].w, sum);
-              }
-            }
-          }
-        }
-      }
-    }
-  }
-};
-
-template <typename C>
-__device__ inline void load_row_part(
-    C* to, const std::byte* base, DType, int64_t element, bool valid) {
-  copy16_async(to, base + element * static_cast<int64_t>(sizeof(C)), valid);
-}
-template <>
-__device__ inline void load_row_part<float>(
-    float* to, const std::byte* base, DType dtype, int64_t element, bool valid) {
-  *reinterpret_cast<float4*>(to) = valid ? load4(base, dtype, element) : make_float4(0, 0, 0, 0);
-}
 
 // One chunk of a unit's keys.
 struct Work {
@@ -140,73 +69,75 @@ __device__ inline Work work_of(const Params& params, uint32_t ticket) {
   return work;
 }
 
-// The tickets of a kOnce kernel begin with all bits set, as all of its workspace.
-template <bool kOnce>
+// The next ticket of attention_once_kernel, whose counter begins with all bits set, as all of its workspace.
 __device__ inline uint32_t take_chunk(const Params& params) {
-  return atomicAdd(params.counters, 1u) + (kOnce ? 1u : 0u);
+  return atomicAdd(params.counters, 1u) + 1u;
 }
 // `ticket`, or the next one of a chunk that has keys.
-template <int kKeys, bool kOnce>
+template <int kKeys>
 __device__ uint32_t skip_empty(const Params& params, uint32_t ticket) {
   while (true) {
     if (ticket >= params.total) return kNoWork;
     const uint32_t unit_index = params.chunks.divide(ticket);
     const int begin = static_cast<int>(ticket - unit_index * params.chunks.divisor) * kKeys;
     if (begin < __ldg(params.lengths + unit_of(params.launch, unit_index).job)) return ticket;
-    ticket = take_chunk<kOnce>(params);
+    ticket = take_chunk(params);
   }
 }
 
-// Row statistics travel between the blocks of a unit without a fence: each is one store of 8 bytes,
-// and whoever needs it reads until it is no longer what the launch began with, all bits set. No
-// maximum has those bits: what fmaxf() makes of NaN is 0x7fffffff.
-constexpr int kUnpublishedByte = 0xff;
-__device__ inline void publish(float2* to, float2 stats) {
-  const uint64_t bits = static_cast<uint64_t>(__float_as_uint(stats.y)) << 32 |
-                        static_cast<uint64_t>(__float_as_uint(stats.x));
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(bits) : "memory");
-}
-__device__ inline float2 read_published(const float2* from) {
-  uint64_t bits;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(from) : "memory");
-  return make_float2(__uint_as_float(static_cast<uint32_t>(bits)),
-                     __uint_as_float(static_cast<uint32_t>(bits >> 32)));
-}
-__device__ inline bool is_published(float2 stats) { return __float_as_uint(stats.x) != ~0u; }
+template <int kRows>
+struct Shared {
+  float2 warp_stats[kWarps][kRows];
+  float row_bias[kRows];
+  uint32_t ticket;
+};
 
-// kOnce: the window and the group are one row tile, and one launch does all: acc is computed once.
+// A block's chunk: loads, products, statistics and result. kOnce: the window and the group are one row tile, and one launch
+// does all: acc is computed once.
 template <typename C, int kHeadTiles, int kTiles, bool kOnce>
-__global__ void __launch_bounds__(kThreads, 2)
-    attention_kernel(const __grid_constant__ Params params) {
-  constexpr int kRows = 16 * kHeadTiles;  // of a row tile: head * 16 + query
-  constexpr int kWarpKeys = 8 * kTiles;
-  constexpr int kKeys = kWarpKeys * kWarps;
-  constexpr int kPart = 16 / static_cast<int>(sizeof(C));  // elements of a 16-byte piece
-  extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  __shared__ float2 warp_stats[kWarps][kRows];
-  __shared__ float row_bias[kRows];
-  __shared__ uint32_t shared_ticket;
-  __shared__ int redo[kMaxChunks];
+struct ChunkScorer {
+  static constexpr int kRows = kQueryRows * kHeadTiles;  // of a row tile: head * 16 + query
+  static constexpr int kWarpKeys = 8 * kTiles;
+  static constexpr int kKeys = kWarpKeys * kWarps;
+  static constexpr int kPart = 16 / static_cast<int>(sizeof(C));  // elements of a 16-byte piece
+  using Largest = float[2][kTiles][2];
 
-  const Launch& launch = params.launch;
+  const Params& params;
+  const Launch& launch;
+  Shared<kRows>& shared;
   const int head_dim = launch.head_dim;
   const int stride = head_dim + kPad<C>;
   const int parts = head_dim / kPart;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  C* q_shared = reinterpret_cast<C*>(dynamic_shared);
-  C* k_warp = q_shared + kRows * stride + warp * kWarpKeys * stride;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  C* const q_shared;
+  C* const k_warp;
   const int head_groups = kOnce ? 1 : params.head_groups;
   const int query_tiles = kOnce ? 1 : params.query_tiles;
   const int row_tiles = query_tiles * head_groups;
-  const int phases = kOnce ? 3 : params.phases;
+  // Of row_stats, from chunk to chunk.
+  const int64_t tile_step = static_cast<int64_t>(row_tiles) * kRows;
+  float acc[kHeadTiles][kTiles][4];  // in the layout of AttentionProducts
+  // Of the chunk at work.
+  float scale;
+  int used_chunks;
+  float2* unit_stats;
 
-  const auto load_queries = [&](const Work& work, int query_tile, int head_group) {
+  __device__ ChunkScorer(const Params& p, Shared<kRows>& block_shared, C* rows)
+      : params(p),
+        launch(p.launch),
+        shared(block_shared),
+        q_shared(rows),
+        k_warp(rows + kRows * (p.launch.head_dim + kPad<C>)+static_cast<int>(threadIdx.x) / 32 *
+                          kWarpKeys * (p.launch.head_dim + kPad<C>)) {}
+
+  __device__ void load_queries(const Work& work, int query_tile, int head_group) const {
     const std::byte* queries = launch.layers[work.layer].queries;
     const int64_t slot_row = static_cast<int64_t>(work.slot) * launch.window_size;
     // Each row by the threads of one half-warp, so that no division is needed.
     for (int row = threadIdx.x / 16; row < kRows; row += kThreads / 16) {
-      const int head = head_group * kHeadTiles + row / 16;
-      const int query = query_tile * 16 + row % 16;  // of the window
+      const int head = head_group * kHeadTiles + row / kQueryRows;
+      const int query = query_tile * kQueryRows + row % kQueryRows;  // of the window
       const bool valid = head < params.group && query < work.window;
       const int ring = valid ? (work.length - work.window + query) % launch.window_size : 0;
       const int64_t element =
@@ -217,8 +148,8 @@ __global__ void __launch_bounds__(kThreads, 2)
                          element + part * kPart, valid);
       }
     }
-  };
-  const auto load_keys = [&](const Work& work) {
+  }
+  __device__ void load_keys(const Work& work) const {
     const std::byte* keys = launch.layers[work.layer].k;
     const int32_t* table =
         params.block_tables + static_cast<int64_t>(work.job) * params.table_stride;
@@ -230,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     while (part >= parts) part -= parts, ++key;
     // Every lane runs the same number of rounds: the offsets come by shuffles.
     for (int i = 0; i < kWarpKeys * parts; i += 32) {
-      const int64_t offset = __shfl_sync(0xffffffffu, lane_offset, key & 31);
+      const int64_t offset = __shfl_sync(kAllLanes, lane_offset, key & 31);
       if (key < kWarpKeys) {
         load_row_part<C>(k_warp + key * stride + part * kPart, keys, launch.dtype,
                          offset + part * kPart, warp_begin + key < work.length);
@@ -238,13 +169,16 @@ __global__ void __launch_bounds__(kThreads, 2)
       part += 32;
       while (part >= parts) part -= parts, ++key;
     }
-  };
+  }
+  __device__ void load(const Work& work) const {
+    load_keys(work);
+    load_queries(work, 0, 0);
+  }
 
-  float acc[kHeadTiles][kTiles][4];
   // Products of one row tile, -inf where a query does not see a key.
-  const auto compute = [&](const Work& work, int query_tile, int head_group) {
-    commit_copies();
-    wait_copies<0>();
+  __device__ void multiply(const Work& work, int query_tile, int head_group) {
+    cp_async_commit();
+    cp_async_wait<0>();
     __syncthreads();
 #pragma unroll
     for (int tile = 0; tile < kHeadTiles; ++tile) {
@@ -254,12 +188,12 @@ __global__ void __launch_bounds__(kThreads, 2)
         for (int e = 0; e < 4; ++e) acc[tile][n][e] = 0;
       }
     }
-    Products<C, kHeadTiles, kTiles>::run(acc, q_shared, k_warp, head_dim,
-                                         min(kHeadTiles, params.group - head_group * kHeadTiles));
+    AttentionProducts<C, kHeadTiles, kTiles>::run(
+        acc, q_shared, k_warp, head_dim, min(kHeadTiles, params.group - head_group * kHeadTiles));
     const int warp_begin = work.chunk * kKeys + warp * kWarpKeys;
     if (warp_begin + kWarpKeys <= work.length - work.window) return;
-    const int first_seen =
-        work.length - work.window + query_tile * 16 + lane / 4;  // slot of this lane's first query
+    const int first_seen = work.length - work.window + query_tile * kQueryRows +
+                           lane / 4;  // slot of this lane's first query
 #pragma unroll
     for (int tile = 0; tile < kHeadTiles; ++tile) {
 #pragma unroll
@@ -271,271 +205,296 @@ __global__ void __launch_bounds__(kThreads, 2)
         }
       }
     }
-  };
-
-  uint32_t ticket = blockIdx.x;
-  uint32_t ticket_ahead = 0;  // of the first thread: taken long before its chunk, and not yet known
-  if (phases == 3) {
-    if (threadIdx.x == 0) {
-      shared_ticket = skip_empty<kKeys, kOnce>(params, take_chunk<kOnce>(params));
-      if (kOnce) ticket_ahead = take_chunk<kOnce>(params);
-    }
-    __syncthreads();
-    ticket = shared_ticket;
-    if (ticket == kNoWork) return;
-    __syncthreads();
   }
-  Work work = work_of(params, ticket);
-  if (work.chunk * kKeys >= work.length) return;
-  load_keys(work);
-  load_queries(work, 0, 0);
 
-  // F of a chunk's entries, or the scratch that stands for it; a lane an entry of its warp.
-  const auto history_row = [&](const Work& of) {
-    return params.out != nullptr
-               ? params.out + unit_of(launch, of.unit_index).row * launch.capacity
-               : launch.layers[of.layer].scores + history_offset(launch, of.slot, of.head);
-  };
-  const auto lane_key = [&](const Work& of) { return of.chunk * kKeys + warp * kWarpKeys + lane; };
-  const auto previous_of = [&](const Work& of) {
-    return params.previous != nullptr ? __ldg(params.previous + of.job) : 0;
-  };
-  const auto load_history = [&](const Work& of) {
-    const int key = lane_key(of);
-    return lane < kWarpKeys && key < previous_of(of) ? __ldcg(history_row(of) + key) : 0.0f;
-  };
-
-  int redo_count = 0;
-  while (true) {
+  __device__ void begin(const Work& work) {
     const LayerPointers& layer = launch.layers[work.layer];
-    const float scale =
-        params.scale * kLog2E * (layer.k_scale != nullptr ? layer.k_scale[work.head] : 1.0f);
-    const int used_chunks = (work.length + kKeys - 1) / kKeys;
-    const int64_t tile_step =
-        static_cast<int64_t>(row_tiles) * kRows;  // of row_stats, from chunk to chunk
-    float2* unit_stats = params.row_stats +
-                         static_cast<int64_t>(work.unit_index) * params.chunks.divisor * tile_step;
-    uint32_t next = kNoWork;
-    Work next_work{};
-    if (kOnce && threadIdx.x == 0) {
-      shared_ticket = skip_empty<kKeys, kOnce>(params, ticket_ahead);
-      ticket_ahead = take_chunk<kOnce>(params);
-    }
+    scale = params.scale * kLog2e * (layer.k_scale != nullptr ? layer.k_scale[work.head] : 1.0f);
+    used_chunks = (work.length + kKeys - 1) / kKeys;
+    unit_stats = params.row_stats +
+                 static_cast<int64_t>(work.unit_index) * params.chunks.divisor * tile_step;
+  }
 
-    if ((phases & 1) != 0) {
-      for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
-        const int query_tile = row_tile / head_groups;
-        const int head_group = row_tile - query_tile * head_groups;
-        if (row_tile > 0) load_queries(work, query_tile, head_group);
-        compute(work, query_tile, head_group);
-        if (kOnce) {
-          next = shared_ticket;
-          if (next != kNoWork) next_work = work_of(params, next);
-        }
+  // The chunk's maximum and sum of each row, published for the unit's other blocks.
+  __device__ void publish_stats(const Work& work, int row_tile) const {
 #pragma unroll
-        for (int tile = 0; tile < kHeadTiles; ++tile) {
+    for (int tile = 0; tile < kHeadTiles; ++tile) {
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            float largest = -INFINITY;
-#pragma unroll
-            for (int n = 0; n < kTiles; ++n) {
-              largest = fmaxf(largest, fmaxf(acc[tile][n][2 * half], acc[tile][n][2 * half + 1]));
-            }
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-            largest *= scale;
-            const float shift = largest == -INFINITY ? 0.0f : largest;
-            float sum = 0;
-#pragma unroll
-            for (int n = 0; n < kTiles; ++n) {
-              sum += exp2_approx(fmaf(acc[tile][n][2 * half], scale, -shift)) +
-                     exp2_approx(fmaf(acc[tile][n][2 * half + 1], scale, -shift));
-            }
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            if (lane % 4 == 0)
-              warp_stats[warp][16 * tile + 8 * half + lane / 4] = make_float2(largest, sum);
-          }
-        }
-        __syncthreads();
-        if (threadIdx.x < kRows) {
-          float largest = -INFINITY;
-#pragma unroll
-          for (int i = 0; i < kWarps; ++i) largest = fmaxf(largest, warp_stats[i][threadIdx.x].x);
-          float sum = 0;
-#pragma unroll
-          for (int i = 0; i < kWarps; ++i) {
-            const float2 stats = warp_stats[i][threadIdx.x];
-            if (stats.x != -INFINITY) sum += stats.y * exp2_approx(stats.x - largest);
-          }
-          publish(unit_stats + work.chunk * tile_step + row_tile * kRows + threadIdx.x,
-                  make_float2(largest, sum));
-        }
-        if (row_tile + 1 < row_tiles) __syncthreads();
-      }
-    }
-    if (kOnce) {
-      if (next != kNoWork && next_work.unit_index == work.unit_index) {
-        // A chunk of the same unit: nobody may wait before it is published. This one is done again
-        // at the end. Tickets of a block ascend, so that it waits for a unit while it holds chunks
-        // of later units only, and the first unit that is waited for gets done.
-        if (threadIdx.x == 0) redo[redo_count] = work.chunk;
-        ++redo_count;
-        work = next_work;
-        load_keys(work);
-        load_queries(work, 0, 0);
-        continue;
-      }
-      if (next != kNoWork && redo_count == 0) {  // the shared keys and queries are free
-        load_keys(next_work);
-        load_queries(next_work, 0, 0);
-      }
-    }
-    // Nobody else touches it; on its way while the others are waited for.
-    float history = (phases & 2) != 0 ? load_history(work) : 0.0f;
-    if (!kOnce && phases == 3) unit_barrier(params.counters + 1 + work.unit_index, used_chunks);
-    if ((phases & 2) == 0) return;
-
-    const bool prefetched = redo_count == 0;
-    while (true) {
-      float result[kTiles][2];
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n) result[n][0] = result[n][1] = params.peak ? -INFINITY : 0.0f;
-      for (int query_tile = 0; query_tile < query_tiles; ++query_tile) {
-        float largest[2][kTiles]
-                     [2];  // log2 of p * weight, over the group's heads, of this lane's two queries
+      for (int half = 0; half < 2; ++half) {
+        float largest = -INFINITY;
 #pragma unroll
         for (int n = 0; n < kTiles; ++n) {
-          largest[0][n][0] = largest[0][n][1] = largest[1][n][0] = largest[1][n][1] = -INFINITY;
+          largest = fmaxf(largest, fmaxf(acc[tile][n][2 * half], acc[tile][n][2 * half + 1]));
         }
-        for (int head_group = 0; head_group < head_groups; ++head_group) {
-          if (!kOnce) {  // otherwise acc still holds the products
-            __syncthreads();
-            load_queries(work, query_tile, head_group);
-            compute(work, query_tile, head_group);
-          }
-          // Four lanes a row, each with every fourth chunk.
-          for (int row = threadIdx.x / 4; row < kRows; row += kThreads / 4) {
-            const float2* stats =
-                unit_stats + (query_tile * head_groups + head_group) * kRows + row;
-            float most = -INFINITY, sum = 0;
-            for (int base = lane % 4; base < used_chunks; base += 16) {
-              float2 part[4];
+        largest = row_max(largest) * scale;
+        const float shift = softmax_shift(largest);
+        float sum = 0;
 #pragma unroll
-              for (int i = 0; i < 4; ++i) {
-                const float2* from = stats + (base + 4 * i) * tile_step;
-                part[i] = base + 4 * i >= used_chunks ? make_float2(-INFINITY, 0)
-                          : kOnce                     ? read_published(from)
-                                                      : __ldcg(from);
-              }
-              if (kOnce) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                  while (!is_published(part[i])) {
-                    __nanosleep(20);
-                    part[i] = read_published(stats + (base + 4 * i) * tile_step);
-                  }
-                }
-              }
-              const float before = most;
-#pragma unroll
-              for (int i = 0; i < 4; ++i) most = fmaxf(most, part[i].x);
-              if (before != -INFINITY) sum *= exp2_approx(before - most);
-#pragma unroll
-              for (int i = 0; i < 4; ++i) {
-                if (part[i].x != -INFINITY) sum += part[i].y * exp2_approx(part[i].x - most);
-              }
-            }
-            __syncwarp();
-#pragma unroll
-            for (int step = 1; step <= 2; step <<= 1) {
-              const float other = __shfl_xor_sync(0xffffffffu, most, step);
-              const float other_sum = __shfl_xor_sync(0xffffffffu, sum, step);
-              const float both = fmaxf(most, other);
-              sum = (most != -INFINITY ? sum * exp2_approx(most - both) : 0.0f) +
-                    (other != -INFINITY ? other_sum * exp2_approx(other - both) : 0.0f);
-              most = both;
-            }
-            const int query = query_tile * 16 + row % 16;
-            const bool valid =
-                head_group * kHeadTiles + row / 16 < params.group && query < work.window;
-            const float weight =
-                params.peak ? static_cast<float>(query - work.window + 1) * params.inverse_half_life
-                            : -log2f(static_cast<float>(work.window));
-            if (lane % 4 == 0) row_bias[row] = valid ? weight - log2f(sum) - most : -INFINITY;
-          }
-          __syncthreads();
-#pragma unroll
-          for (int tile = 0; tile < kHeadTiles; ++tile) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              const float bias = row_bias[16 * tile + 8 * half + lane / 4];
-#pragma unroll
-              for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-                for (int c = 0; c < 2; ++c) {
-                  largest[half][n][c] =
-                      fmaxf(largest[half][n][c], fmaf(acc[tile][n][2 * half + c], scale, bias));
-                }
-              }
-            }
-          }
+        for (int n = 0; n < kTiles; ++n) {
+          sum += exp2_approx(fmaf(acc[tile][n][2 * half], scale, -shift)) +
+                 exp2_approx(fmaf(acc[tile][n][2 * half + 1], scale, -shift));
         }
+        sum = row_sum(sum);
+        if (lane % 4 == 0) {
+          shared.warp_stats[warp][16 * tile + 8 * half + lane / 4] = make_float2(largest, sum);
+        }
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x >= kRows) return;
+    float largest = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) largest = fmaxf(largest, shared.warp_stats[i][threadIdx.x].x);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) {
+      const float2 stats = shared.warp_stats[i][threadIdx.x];
+      if (stats.x != -INFINITY) sum += stats.y * exp2_approx(stats.x - largest);
+    }
+    store_relaxed(unit_stats + work.chunk * tile_step + row_tile * kRows + threadIdx.x,
+                  make_float2(largest, sum));
+  }
+
+  // A row's state over every fourth chunk of the unit, from lane % 4 on; waits for chunks that are not published.
+  __device__ SoftmaxState read_stats(const float2* stats) const {
+    SoftmaxState state;
+    for (int base = lane % 4; base < used_chunks; base += 4 * kStatsInFlight) {
+      float2 part[kStatsInFlight];
+#pragma unroll
+      for (int i = 0; i < kStatsInFlight; ++i) {
+        const float2* from = stats + (base + 4 * i) * tile_step;
+        part[i] = base + 4 * i >= used_chunks ? make_float2(-INFINITY, 0)
+                  : kOnce                     ? load_relaxed(from)
+                                              : __ldcg(from);
+      }
+      if (kOnce) {
+#pragma unroll
+        for (int i = 0; i < kStatsInFlight; ++i)
+          wait_until_published(part[i], stats + (base + 4 * i) * tile_step);
+      }
+      const float before = state.maximum;
+#pragma unroll
+      for (int i = 0; i < kStatsInFlight; ++i) state.maximum = fmaxf(state.maximum, part[i].x);
+      if (before != -INFINITY) state.sum *= exp2_approx(before - state.maximum);
+#pragma unroll
+      for (int i = 0; i < kStatsInFlight; ++i) {
+        if (part[i].x != -INFINITY) state.sum += part[i].y * exp2_approx(part[i].x - state.maximum);
+      }
+    }
+    return state;
+  }
+  // log2 of each row's weight over its sum to shared.row_bias, four lanes a row.
+  __device__ void weigh_rows(const Work& work, int query_tile, int head_group) const {
+    for (int row = threadIdx.x / 4; row < kRows; row += kThreads / 4) {
+      SoftmaxState state =
+          read_stats(unit_stats + (query_tile * head_groups + head_group) * kRows + row);
+      __syncwarp();
+#pragma unroll
+      for (int step = 1; step <= 2; step *= 2) {
+        const SoftmaxState other{__shfl_xor_sync(kAllLanes, state.maximum, step),
+                                 __shfl_xor_sync(kAllLanes, state.sum, step)};
+        state = merge_states(state, other);
+      }
+      const int query = query_tile * kQueryRows + row % kQueryRows;
+      const bool valid =
+          head_group * kHeadTiles + row / kQueryRows < params.group && query < work.window;
+      const float weight =
+          params.peak ? static_cast<float>(query - work.window + 1) * params.inverse_half_life
+                      : -log2f(static_cast<float>(work.window));
+      if (lane % 4 == 0) {
+        shared.row_bias[row] = valid ? weight - log2f(state.sum) - state.maximum : -INFINITY;
+      }
+    }
+  }
+  // Takes the weighted products of the group's heads into `largest`, log2 of p * weight of this lane's two queries.
+  __device__ void take_largest(Largest& largest) const {
+#pragma unroll
+    for (int tile = 0; tile < kHeadTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float bias = shared.row_bias[16 * tile + 8 * half + lane / 4];
 #pragma unroll
         for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
-            result[n][c] = params.peak
-                               ? fmaxf(result[n][c], fmaxf(largest[0][n][c], largest[1][n][c]))
-                               : result[n][c] + (exp2f(largest[0][n][c]) + exp2f(largest[1][n][c]));
+            largest[half][n][c] =
+                fmaxf(largest[half][n][c], fmaf(acc[tile][n][2 * half + c], scale, bias));
           }
         }
       }
+    }
+  }
 
-      // A lane takes the entry of its own number, so that a warp writes one run.
-      float mine = 0;
+  // F of a chunk's entries, or the scratch that stands for it; a lane an entry of its warp.
+  __device__ float* history_row(const Work& of) const {
+    return params.out != nullptr
+               ? params.out + unit_of(launch, of.unit_index).row * launch.capacity
+               : launch.layers[of.layer].scores + history_offset(launch, of.slot, of.head);
+  }
+  __device__ int lane_key(const Work& of) const {
+    return of.chunk * kKeys + warp * kWarpKeys + lane;
+  }
+  __device__ int previous_of(const Work& of) const {
+    return params.previous != nullptr ? __ldg(params.previous + of.job) : 0;
+  }
+  __device__ float load_history(const Work& of) const {
+    const int key = lane_key(of);
+    return lane < kWarpKeys && key < previous_of(of) ? __ldcg(history_row(of) + key) : 0.0f;
+  }
+
+  // The chunk's result from the statistics of the whole unit. `history` is F of the lane's entry.
+  __device__ void finish(const Work& work, float history) {
+    float result[kTiles][2];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) result[n][0] = result[n][1] = params.peak ? -INFINITY : 0.0f;
+    for (int query_tile = 0; query_tile < query_tiles; ++query_tile) {
+      Largest largest;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        largest[0][n][0] = largest[0][n][1] = largest[1][n][0] = largest[1][n][1] = -INFINITY;
+      }
+      for (int head_group = 0; head_group < head_groups; ++head_group) {
+        if (!kOnce) {  // otherwise acc still holds the products
+          __syncthreads();
+          load_queries(work, query_tile, head_group);
+          multiply(work, query_tile, head_group);
+        }
+        weigh_rows(work, query_tile, head_group);
+        __syncthreads();
+        take_largest(largest);
+      }
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          float x = result[n][c];
+          result[n][c] = params.peak
+                             ? fmaxf(result[n][c], fmaxf(largest[0][n][c], largest[1][n][c]))
+                             : result[n][c] + (exp2f(largest[0][n][c]) + exp2f(largest[1][n][c]));
+        }
+      }
+    }
+    store(work, result, history);
+  }
+  // Reduces over the queries; a lane takes the entry of its own number, so that a warp writes one run.
+  __device__ void store(const Work& work, const float (&result)[kTiles][2], float history) const {
+    const auto reduce = [&](float a, float b) { return params.peak ? fmaxf(a, b) : a + b; };
+    float mine = 0;
 #pragma unroll
-          for (int step = 4; step <= 16; step <<= 1) {
-            const float other = __shfl_xor_sync(0xffffffffu, x, step);
-            x = params.peak ? fmaxf(x, other) : x + other;
-          }
-          x = __shfl_sync(0xffffffffu, x, lane % 8 / 2);
-          if (lane / 8 == n && lane % 2 == c) mine = x;
-        }
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        float x = reduce_lanes<4, 16>(result[n][c], reduce);
+        x = __shfl_sync(kAllLanes, x, lane % 8 / 2);
+        if (lane / 8 == n && lane % 2 == c) mine = x;
       }
-      const int key = lane_key(work);
-      if (lane < kWarpKeys && key < work.length) {
-        const int previous = previous_of(work);
-        if (params.peak) mine = exp2f(mine);
-        if (key < previous) {
-          const float decay =
-              exp2f(static_cast<float>(previous - work.length) * params.inverse_half_life);
-          mine = fmaxf(decay * history, mine);
-        }
-        history_row(work)[key] = mine;
-      }
+    }
+    const int key = lane_key(work);
+    if (lane >= kWarpKeys || key >= work.length) return;
+    const int previous = previous_of(work);
+    if (params.peak) mine = exp2f(mine);
+    if (key < previous) {
+      const float decay =
+          exp2f(static_cast<float>(previous - work.length) * params.inverse_half_life);
+      mine = fmaxf(decay * history, mine);
+    }
+    history_row(work)[key] = mine;
+  }
+};
 
+// One row tile, one launch: blocks take chunks by ticket until none is left.
+template <typename C, int kHeadTiles, int kTiles>
+__global__ void __launch_bounds__(kThreads, 2)
+    attention_once_kernel(const __grid_constant__ Params params) {
+  using Scorer = ChunkScorer<C, kHeadTiles, kTiles, true>;
+  constexpr int kKeys = Scorer::kKeys;
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ Shared<Scorer::kRows> shared;
+  __shared__ int redo[kMaxChunks];  // chunks that are done again
+  Scorer scorer(params, shared, reinterpret_cast<C*>(dynamic_shared));
+  uint32_t ticket_ahead = 0;  // of the first thread: taken long before its chunk, and not yet known
+  if (threadIdx.x == 0) {
+    shared.ticket = skip_empty<kKeys>(params, take_chunk(params));
+    ticket_ahead = take_chunk(params);
+  }
+  __syncthreads();
+  if (shared.ticket == kNoWork) return;
+  Work work = work_of(params, shared.ticket);
+  __syncthreads();
+  scorer.load(work);
+
+  int redo_count = 0;
+  while (true) {
+    scorer.begin(work);
+    if (threadIdx.x == 0) {
+      shared.ticket = skip_empty<kKeys>(params, ticket_ahead);
+      ticket_ahead = take_chunk(params);
+    }
+    scorer.multiply(work, 0, 0);
+    const uint32_t next = shared.ticket;
+    Work next_work{};
+    if (next != kNoWork) next_work = work_of(params, next);
+    scorer.publish_stats(work, 0);
+    if (next != kNoWork && next_work.unit_index == work.unit_index) {
+      // A chunk of the same unit: nobody may wait before it is published. This one is done again at the end. Tickets of a
+      // block ascend, so that it waits for a unit while it holds chunks of later units only, and the first unit that is
+      // waited for gets done.
+      if (threadIdx.x == 0) redo[redo_count] = work.chunk;
+      ++redo_count;
+      work = next_work;
+      scorer.load(work);
+      continue;
+    }
+    const bool prefetched = redo_count == 0;  // the shared keys and queries are free
+    if (next != kNoWork && prefetched) scorer.load(next_work);
+    // Nobody else touches it; on its way while the others are waited for.
+    float history = scorer.load_history(work);
+    while (true) {
+      scorer.finish(work, history);
       if (redo_count == 0) break;
       __syncthreads();
       work.chunk = redo[--redo_count];
-      history = load_history(work);
-      load_keys(work);
-      load_queries(work, 0, 0);
-      compute(work, 0, 0);
+      history = scorer.load_history(work);
+      scorer.load(work);
+      scorer.multiply(work, 0, 0);
     }
-    if (!kOnce || next == kNoWork) return;
+    if (next == kNoWork) return;
     work = next_work;
     __syncthreads();  // row_bias and, after a chunk was done again, the shared keys are free
-    if (!prefetched) {
-      load_keys(work);
-      load_queries(work, 0, 0);
-    }
+    if (!prefetched) scorer.load(work);
   }
+}
+
+// Several row tiles: a block a chunk; in one launch with a barrier among the blocks of a unit, or in two.
+template <typename C, int kHeadTiles, int kTiles>
+__global__ void __launch_bounds__(kThreads, 2)
+    attention_tiles_kernel(const __grid_constant__ Params params) {
+  using Scorer = ChunkScorer<C, kHeadTiles, kTiles, false>;
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ Shared<Scorer::kRows> shared;
+  Scorer scorer(params, shared, reinterpret_cast<C*>(dynamic_shared));
+  uint32_t ticket = blockIdx.x;
+  if (params.phases == Phases::kBoth) {
+    ticket = take_ticket(params.counters, &shared.ticket);
+  }
+  const Work work = work_of(params, ticket);
+  if (work.chunk * Scorer::kKeys >= work.length) return;
+  scorer.load(work);
+  scorer.begin(work);
+  if (params.phases != Phases::kResult) {
+    for (int row_tile = 0; row_tile < scorer.row_tiles; ++row_tile) {
+      const int query_tile = row_tile / scorer.head_groups;
+      const int head_group = row_tile - query_tile * scorer.head_groups;
+      if (row_tile > 0) scorer.load_queries(work, query_tile, head_group);
+      scorer.multiply(work, query_tile, head_group);
+      scorer.publish_stats(work, row_tile);
+      if (row_tile + 1 < scorer.row_tiles) __syncthreads();
+    }
+    if (params.phases == Phases::kStatistics) return;
+  }
+  const float history = scorer.load_history(work);
+  if (params.phases == Phases::kBoth)
+    unit_barrier(params.counters + 1 + work.unit_index, scorer.used_chunks);
+  scorer.finish(work, history);
 }
 
 template <typename C, int kHeadTiles, int kTiles>
@@ -545,19 +504,20 @@ void run(Params params,
          const CudaContext& context,
          cudaStream_t stream) {
   constexpr int kKeys = 8 * kTiles * kWarps, kRows = 16 * kHeadTiles;
-  const int chunks = ceil_div(max_length, kKeys);
+  const int chunks = num_parts(max_length, kKeys);
   const int units = params.launch.num_units();
-  params.head_groups = ceil_div(params.group, kHeadTiles);
-  params.query_tiles = ceil_div(params.launch.window_size, 16);
+  params.head_groups = num_parts(params.group, kHeadTiles);
+  params.query_tiles = num_parts(params.launch.window_size, 16);
   params.chunks = FastDiv(static_cast<uint32_t>(chunks));
   params.total = static_cast<uint32_t>(units * chunks);
   params.counters = reinterpret_cast<uint32_t*>(workspace);
   const size_t counter_bytes =
-      (sizeof(uint32_t) * (1 + static_cast<size_t>(units)) + 255) / 256 * 256;
+      (sizeof(uint32_t) * (1 + static_cast<size_t>(units)) + kCounterAlignment - 1) /
+      kCounterAlignment * kCounterAlignment;
   params.row_stats = reinterpret_cast<float2*>(workspace + counter_bytes);
   const size_t shared_bytes =
       sizeof(C) * (kRows + kKeys) * static_cast<size_t>(params.launch.head_dim + kPad<C>);
-  const auto start = [&](auto* kernel, int phases, int blocks) {
+  const auto start = [&](auto* kernel, Phases phases, int blocks) {
     params.phases = phases;
     ZIPAGE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(shared_bytes)));
@@ -572,13 +532,14 @@ void run(Params params,
                                       counter_bytes + (one_row_tile ? stats_bytes : 0), stream));
     if (one_row_tile) {
       // As many blocks as fit at a time: they take chunks until none is left.
-      start(attention_kernel<C, kHeadTiles, kTiles, true>, 3, std::min(total, 2 * context.num_sms));
+      start(attention_once_kernel<C, kHeadTiles, kTiles>, Phases::kBoth,
+            std::min(total, 2 * context.num_sms));
     } else {
-      start(attention_kernel<C, kHeadTiles, kTiles, false>, 3, total);
+      start(attention_tiles_kernel<C, kHeadTiles, kTiles>, Phases::kBoth, total);
     }
   } else {
-    start(attention_kernel<C, kHeadTiles, kTiles, false>, 1, total);
-    start(attention_kernel<C, kHeadTiles, kTiles, false>, 2, total);
+    start(attention_tiles_kernel<C, kHeadTiles, kTiles>, Phases::kStatistics, total);
+    start(attention_tiles_kernel<C, kHeadTiles, kTiles>, Phases::kResult, total);
   }
 }
 
@@ -645,8 +606,8 @@ void launch_all(AttentionInput input,
 size_t attention_unit_bytes(int max_length, int group, int head_dim, int window) {
   // Fewest keys of a chunk and most rows of a tile, whatever the dtype.
   const int keys = head_dim > 128 ? 64 : 128;
-  const int rows = ceil_div(group, 8) * 128 * ceil_div(window, 16);
-  return static_cast<size_t>(ceil_div(max_length, keys)) * static_cast<size_t>(rows) *
+  const int rows = num_parts(group, 8) * 128 * num_parts(window, 16);
+  return static_cast<size_t>(num_parts(max_length, keys)) * static_cast<size_t>(rows) *
              sizeof(float2) +
          sizeof(uint32_t);
 }

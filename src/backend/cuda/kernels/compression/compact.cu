@@ -1,10 +1,14 @@
-// Compaction (Alg. 4): the kept entries move to the front of the target blocks, in order; F and
-// positions follow. A block owns a vertical slice of one unit's K or V (or its F and positions) and
-// walks the kept entries in ascending order, reading a tile before it writes the one before: an
-// entry is never overwritten before it is read, also in place, because a write never lands beyond
-// the slots already read and blocks own disjoint bytes.
-#include "backend/cuda/kernels/compression/common.cuh"
+// Compaction (Alg. 4): the kept entries move to the front of the target blocks, in order; F and positions follow.
+//
+// Idea: a thread block owns a vertical slice of one unit's K or V (or its F and positions) and walks the kept entries in
+// ascending order, reading a tile before it writes the one before: an entry is never overwritten before it is read, also in
+// place, because a write never lands beyond the slots already read and thread blocks own disjoint bytes.
+//
+// Cost of one job, 1,792 of 2,048 entries kept, 36 layers x 8 KV heads, head_dim 128, bf16: 529 MB, 0.124 ms at 4.27 TB/s.
+// Measured (H200, 2026-11-30, bench_ops_cuda_compression): 0.163 ms, 76 %; 8 layers a launch 0.190 ms, 65 %; four jobs 0.518
+// ms, 96 %.
 #include "backend/cuda/kernels/compression/compression.h"
+#include "backend/cuda/kernels/compression/units.cuh"
 
 namespace zipage::compression {
 namespace {
@@ -181,7 +185,7 @@ void launch_compact(const CompactArgs& args, const CudaContext& context, cudaStr
                            pieces / (params.slices * 2) >= 8) {
                       params.slices *= 2;
                     }
-                    params.pieces = ceil_div(pieces, params.slices);
+                    params.pieces = num_parts(pieces, params.slices);
                     params.rows_per_pass = kThreads / params.pieces;
                     params.data_blocks = launch.num_units() * 2 * params.slices;
                     const int blocks = params.data_blocks + (has_history ? launch.num_units() : 0);

@@ -1,10 +1,21 @@
-// Redundancy of keys by all pairs (raw, flash: Alg. 3) or pairs inside a block (lightning),
-// method.md 3.1.4. The similarity matrix is symmetric and never stored: row c of it gives the sum
-// of row c and, as column c, the last row above the threshold. A second kernel takes the zeroed
-// entries out of the sums and applies the softmax.
-#include "backend/cuda/kernels/compression/common.cuh"
+// Redundancy of keys (method.md 3.1.4) by all pairs (raw, flash: Alg. 3) or pairs inside a block (lightning), for every
+// device and dtype; lightning.cu does the latter on Hopper for the usual shapes.
+//
+// Idea: the similarity matrix is symmetric and never stored: row c of it gives the sum of row c and, as column c, the last row
+// above the threshold. One warp has 64 rows and walks column tiles of 64 keys (mma.m16n8k16), normed afterwards; zeroed
+// entries are collected as integers, so that the order of the atomics does not matter. A second kernel takes them out of the
+// sums and applies the softmax. f32 keys, and keys whose rotation is turned back, take a kernel without tensor cores.
+//
+// Cost of one job of 2,048 entries, 36 layers x 8 KV heads, head_dim 128: all pairs 309 GFLOP, 0.44 ms at 710 TFLOP/s.
+// Measured (H200, 2026-11-30, bench_ops_cuda_compression): flash 1.986 ms, 156 TFLOP/s, 22 %; lightning with `derotate` (f32
+// arithmetic) 2.565 ms.
+#include "backend/cuda/kernels/common/mma.cuh"
+#include "backend/cuda/kernels/common/online_softmax.cuh"
+#include "backend/cuda/kernels/common/reduce.cuh"
 #include "backend/cuda/kernels/compression/compression.h"
+#include "backend/cuda/kernels/compression/keys.cuh"
 #include "backend/cuda/kernels/compression/lightning.h"
+#include "backend/cuda/kernels/compression/units.cuh"
 #include "backend/cuda/kernels/compression/workspace.h"
 
 namespace zipage::compression {
@@ -14,10 +25,10 @@ constexpr int kTile = 64;  // keys of a column tile, and rows of a warp
 constexpr int kPlainThreads = 256;
 constexpr int kFinishThreads = 512;
 constexpr int kSharedEntries = 5120;  // zeroed sums of a unit that fit in shared memory
-constexpr float kLog2E = 1.4426950408889634f;
 // Zeroed similarities are added as integers of 2^-40: exact, so that the order of the atomics does
 // not matter.
 constexpr float kFixedPoint = 0x1p40f;
+constexpr double kFixedUnit = 0x1p-40;
 
 // What row c of the similarity matrix says; all [unit, max_length].
 struct PairStats {
@@ -69,112 +80,138 @@ __device__ inline void merge_last(int step, int* last, float* value) {
   if (other > *last) *last = other, *value = other_value;
 }
 
-// Tensor cores. One warp has 64 rows and walks column tiles of 64 keys.
+constexpr int kRowBlocks = kTile / 16;    // of a warp's rows, 16 each
+constexpr int kColumnBlocks = kTile / 8;  // of a column tile, 8 each
+constexpr int kThreadRows = 2 * kRowBlocks;
+constexpr int kMostRows = 256;  // of a row tile
+constexpr int kPairThreads = 128;
+
+struct PairShared {
+  float row_inverse[kMostRows];
+  float column_inverse[kTile];
+};
+
+// A row tile of pair_kernel: each warp has 64 rows and walks column tiles of 64 keys. Thread rows 2 m + half are row
+// 16 m + 8 half + lane / 4 of the warp.
 template <typename T>
-__global__ void __launch_bounds__(128, 2) pair_kernel(const __grid_constant__ Params params) {
-  extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  __shared__ float row_inverse[256];
-  __shared__ float column_inverse[kTile];
-  const Launch& launch = params.launch;
-  const uint32_t unit_index = params.tiles.divide(blockIdx.x);
-  const Unit unit = unit_of(launch, unit_index);
-  const int length = params.batch.lengths[unit.job];
-  const int begin =
-      static_cast<int>(blockIdx.x - unit_index * params.tiles.divisor) * params.row_tile;
-  if (begin >= length) return;
-  const int head_dim = launch.head_dim, stride = head_dim + 8, parts = head_dim / 8;
-  const int lane = threadIdx.x % 32, threads = blockDim.x;
-  const int32_t* table =
-      params.batch.block_tables + static_cast<int64_t>(unit.job) * params.batch.block_table_stride;
-  const T* keys = reinterpret_cast<const T*>(launch.layers[unit.layer].k);
-  T* rows = reinterpret_cast<T*>(dynamic_shared);
-  T* columns = rows + params.row_tile * stride;  // two tiles; absent when resident
+struct PairBlock {
+  using Products = float[kRowBlocks][kColumnBlocks][4];
+
+  const Params& params;
+  const Launch& launch;
+  PairShared& shared;
+  const Unit unit;
+  const int length;
+  const int begin;  // first entry of the row tile
+  const int head_dim = launch.head_dim;
+  const int stride = head_dim + 8;
+  const int parts = head_dim / 8;
+  T* const rows;                                                     // shared memory
+  const int warp_rows = static_cast<int>(threadIdx.x / 32) * kTile;  // of the row tile
+  const int row_begin = begin + warp_rows;
+  float sums[kThreadRows];  // without the norm of the row, until the end
+  int last[kThreadRows];
+  float values[kThreadRows];
+
+  __device__ PairBlock(
+      const Params& p, PairShared& block_shared, const Unit& u, int unit_length, int first, T* to)
+      : params(p),
+        launch(p.launch),
+        shared(block_shared),
+        unit(u),
+        length(unit_length),
+        begin(first),
+        rows(to) {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) sums[i] = 0, last[i] = -1, values[i] = 0;
+  }
 
   // `count` entries, a multiple of 32.
-  const auto load = [&](T* to, int first, int count) {
-    for (int i = threadIdx.x / 32 * 32; i < count; i += threads) {
+  __device__ void load(T* to, int first, int count) const {
+    const int32_t* table = params.batch.block_tables +
+                           static_cast<int64_t>(unit.job) * params.batch.block_table_stride;
+    const T* keys = reinterpret_cast<const T*>(launch.layers[unit.layer].k);
+    for (int i = threadIdx.x / 32 * 32; i < count; i += blockDim.x) {
       load_keys_async(launch, table, unit.head, keys, first + i, length, parts, to + i * stride,
                       stride);
     }
-    commit_copies();
-  };
-  const auto inverse_norms = [&](const T* from, float* to, int count) {
-    for (int key = threadIdx.x; key < count; key += threads) {
+    cp_async_commit();
+  }
+  __device__ void store_inverse_norms(const T* from, float* to, int count) const {
+    for (int key = threadIdx.x; key < count; key += blockDim.x) {
       float sum = 0;
       for (int part = 0; part < parts; ++part) {
+        Packed8<T> packed;
+        packed.raw = *reinterpret_cast<const uint4*>(from + key * stride + part * 8);
         float x[8];
-        const uint4 raw = *reinterpret_cast<const uint4*>(from + key * stride + part * 8);
-        if constexpr (sizeof(T) == 2) {
-          Packed8<T> packed;
-          packed.raw = raw;
-          packed.unpack(x);
-        }
+        packed.unpack(x);
 #pragma unroll
         for (int j = 0; j < 8; ++j) sum = fmaf(x[j], x[j], sum);
       }
-      to[key] = 1.0f / fmaxf(sqrtf(sum), kMinNorm);
+      to[key] = inverse_norm(sum);
     }
-  };
+  }
 
-  const int warp_rows = static_cast<int>(threadIdx.x / 32) * kTile;  // of the row tile
-  const int row_begin = begin + warp_rows;
-  const Range mine = row_begin < length
-                         ? columns_of(params, row_begin, min(row_begin + kTile, length), length)
-                         : Range{0, 0};
-  float sums[8];  // without the norm of the row, until the end
-  int last[8];
-  float values[8];
+  // The warp's rows times a column tile.
+  __device__ void multiply(const T* tile_keys, Products& acc) const {
+    const int lane = lane_id();
 #pragma unroll
-  for (int i = 0; i < 8; ++i) sums[i] = 0, last[i] = -1, values[i] = 0;
-
-  const auto compare = [&](const T* tile_keys, const float* inverse, int column_begin) {
-    float acc[4][8][4];
+    for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
-    for (int m = 0; m < 4; ++m) {
-#pragma unroll
-      for (int n = 0; n < 8; ++n) acc[m][n][0] = acc[m][n][1] = acc[m][n][2] = acc[m][n][3] = 0;
+      for (int n = 0; n < kColumnBlocks; ++n)
+        acc[m][n][0] = acc[m][n][1] = acc[m][n][2] = acc[m][n][3] = 0;
     }
     const T* a_lane = rows + (warp_rows + (lane & 15)) * stride + (lane >> 4) * 8;
     const T* b_lane =
         tile_keys + ((lane & 7) + ((lane >> 4) << 3)) * stride + ((lane >> 3) & 1) * 8;
 #pragma unroll 1
     for (int depth = 0; depth < head_dim; depth += 16) {
-      uint32_t b[4][4];
+      uint32_t b[kColumnBlocks / 2][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) load_matrices(b[i], b_lane + i * 16 * stride + depth);
+      for (int i = 0; i < kColumnBlocks / 2; ++i)
+        load_matrices(b[i], shared_address(b_lane + i * 16 * stride + depth));
 #pragma unroll
-      for (int m = 0; m < 4; ++m) {
+      for (int m = 0; m < kRowBlocks; ++m) {
         uint32_t a[4];
-        load_matrices(a, a_lane + m * 16 * stride + depth);
+        load_matrices(a, shared_address(a_lane + m * 16 * stride + depth));
 #pragma unroll
-        for (int n = 0; n < 8; ++n)
-          multiply_add<T>(acc[m][n], a, b[n / 2][(n % 2) * 2], b[n / 2][(n % 2) * 2 + 1]);
+        for (int n = 0; n < kColumnBlocks; ++n)
+          mma<T>(acc[m][n], a, b[n / 2][(n % 2) * 2], b[n / 2][(n % 2) * 2 + 1]);
       }
     }
-    // Inside one block, off the diagonal and before the end nothing has to be left out.
+  }
+  // Whether nothing of a column tile has to be left out: off the diagonal, before the end and, with lightning, inside one
+  // block.
+  __device__ bool counts_whole(int column_begin) const {
     const int column_end = column_begin + kTile;
     const bool diagonal = column_begin < row_begin + kTile && column_end > row_begin;
-    const bool whole =
-        !diagonal && column_end <= length &&
-        (!params.lightning || (block_begin(launch, min(row_begin, column_begin)) ==
-                               block_begin(launch, max(row_begin, column_begin) + kTile - 1)));
-    float2 column_scale[8];
+    return !diagonal && column_end <= length &&
+           (!params.lightning || (block_begin(launch, min(row_begin, column_begin)) ==
+                                  block_begin(launch, max(row_begin, column_begin) + kTile - 1)));
+  }
+  // Takes the similarities of a column tile into the rows' statistics.
+  __device__ void compare(const T* tile_keys, const float* inverse, int column_begin) {
+    Products acc;
+    multiply(tile_keys, acc);
+    const int lane = lane_id();
+    const bool whole = counts_whole(column_begin);
+    float2 column_scale[kColumnBlocks];
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (int n = 0; n < kColumnBlocks; ++n)
       column_scale[n] = *reinterpret_cast<const float2*>(inverse + 8 * n + 2 * (lane % 4));
 #pragma unroll
-    for (int m = 0; m < 4; ++m) {
+    for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int local = 16 * m + 8 * half + lane / 4;
         const int row = row_begin + local;
-        const float threshold = params.threshold / row_inverse[warp_rows + local];
-        const Range allowed =
-            whole ? Range{column_begin, column_end} : columns_of(params, row, row + 1, length);
+        const float threshold = params.threshold / shared.row_inverse[warp_rows + local];
+        const Range allowed = whole ? Range{column_begin, column_begin + kTile}
+                                    : columns_of(params, row, row + 1, length);
         float sum = sums[2 * m + half], value = values[2 * m + half];
         int newest = last[2 * m + half];
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
+        for (int n = 0; n < kColumnBlocks; ++n) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             const int column = column_begin + 8 * n + 2 * (lane % 4) + c;
@@ -189,52 +226,77 @@ __global__ void __launch_bounds__(128, 2) pair_kernel(const __grid_constant__ Pa
         sums[2 * m + half] = sum, last[2 * m + half] = newest, values[2 * m + half] = value;
       }
     }
-  };
+  }
+  __device__ void store(uint32_t unit_index) {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+      for (int step = 1; step <= 2; step *= 2) {
+        sums[i] += __shfl_xor_sync(kAllLanes, sums[i], step);
+        merge_last(step, &last[i], &values[i]);
+      }
+      const int row = row_begin + 16 * (i / 2) + 8 * (i % 2) + lane_id() / 4;
+      if (lane_id() % 4 == 0 && row < length) {
+        const int64_t at = static_cast<int64_t>(unit_index) * params.batch.max_length + row;
+        const float scale = shared.row_inverse[row - begin];
+        store_stats(params.stats, at, sums[i] * scale, last[i], values[i] * scale);
+      }
+    }
+  }
+};
 
-  load(rows, begin, params.row_tile);
+// Tensor cores. With `resident`, the columns of a row tile are its rows; otherwise column tiles pass through two stages.
+template <typename T>
+__global__ void __launch_bounds__(kPairThreads, 2)
+    pair_kernel(const __grid_constant__ Params params) {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ PairShared shared;
+  const uint32_t unit_index = params.tiles.divide(blockIdx.x);
+  const Unit unit = unit_of(params.launch, unit_index);
+  const int length = params.batch.lengths[unit.job];
+  const int begin =
+      static_cast<int>(blockIdx.x - unit_index * params.tiles.divisor) * params.row_tile;
+  if (begin >= length) return;
+  PairBlock<T> block(params, shared, unit, length, begin, reinterpret_cast<T*>(dynamic_shared));
+  T* columns = block.rows + params.row_tile * block.stride;  // two tiles; absent when resident
+  const int tile_elements = kTile * block.stride;
+  const int row_begin = block.row_begin;
+  const Range mine = row_begin < length
+                         ? columns_of(params, row_begin, min(row_begin + kTile, length), length)
+                         : Range{0, 0};
+
+  block.load(block.rows, begin, params.row_tile);
   const Range all = columns_of(params, begin, min(begin + params.row_tile, length), length);
   const int first_tile = all.begin / kTile * kTile;
-  if (!params.resident) load(columns, first_tile, kTile);
   if (params.resident) {
-    wait_copies<0>();
+    cp_async_wait<0>();
   } else {
-    wait_copies<1>();
+    block.load(columns, first_tile, kTile);
+    cp_async_wait<1>();
   }
   __syncthreads();
-  inverse_norms(rows, row_inverse, params.row_tile);
+  block.store_inverse_norms(block.rows, shared.row_inverse, params.row_tile);
   __syncthreads();
   if (params.resident) {
     for (int tile = (mine.begin - begin) / kTile * kTile; tile < mine.end - begin; tile += kTile) {
-      compare(rows + tile * stride, row_inverse + tile, begin + tile);
+      block.compare(block.rows + tile * block.stride, shared.row_inverse + tile, begin + tile);
     }
   } else {
     int stage = 0;
     for (int tile = first_tile; tile < all.end; tile += kTile) {
-      T* current = columns + stage * kTile * stride;
+      T* current = columns + stage * tile_elements;
       stage ^= 1;
-      load(columns + stage * kTile * stride, tile + kTile, tile + kTile < all.end ? kTile : 0);
-      wait_copies<1>();
+      block.load(columns + stage * tile_elements, tile + kTile, tile + kTile < all.end ? kTile : 0);
+      cp_async_wait<1>();
       __syncthreads();
-      inverse_norms(current, column_inverse, kTile);
+      block.store_inverse_norms(current, shared.column_inverse, kTile);
       __syncthreads();
-      if (tile < mine.end && tile + kTile > mine.begin) compare(current, column_inverse, tile);
+      if (tile < mine.end && tile + kTile > mine.begin)
+        block.compare(current, shared.column_inverse, tile);
       __syncthreads();
     }
   }
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-#pragma unroll
-    for (int step = 1; step <= 2; step <<= 1) {
-      sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], step);
-      merge_last(step, &last[i], &values[i]);
-    }
-    const int row = row_begin + 16 * (i / 2) + 8 * (i % 2) + lane / 4;
-    if (lane % 4 == 0 && row < length) {
-      const int64_t at = static_cast<int64_t>(unit_index) * params.batch.max_length + row;
-      const float scale = row_inverse[row - begin];
-      store_stats(params.stats, at, sums[i] * scale, last[i], values[i] * scale);
-    }
-  }
+  block.store(unit_index);
 }
 
 // f32 arithmetic, for f32 keys and for keys that are turned back first. A block has 64 rows, 4 x 4
@@ -273,7 +335,7 @@ __global__ void __launch_bounds__(kPlainThreads)
         norm = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, norm))));
       }
       norm = warp_sum(norm);
-      const float inverse = 1.0f / fmaxf(sqrtf(norm), kMinNorm);
+      const float inverse = inverse_norm(norm);
       __syncwarp();
       if (params.derotate && valid) {
         const int position = position_of(positions, first + key, history, offset);
@@ -361,7 +423,7 @@ __global__ void __launch_bounds__(kFinishThreads)
                   float temperature,
                   float* score) {
   __shared__ unsigned long long zeroed_shared[kSharedEntries];
-  __shared__ float shared[33];
+  __shared__ BlockReduceShared shared;
   const Unit unit = unit_of(launch, blockIdx.x);
   const int length = lengths[unit.job];
   const int64_t at = static_cast<int64_t>(blockIdx.x) * max_length;
@@ -385,18 +447,19 @@ __global__ void __launch_bounds__(kFinishThreads)
     const auto fixed =
         static_cast<long long>(*static_cast<volatile unsigned long long*>(zeroed + i));
     const float x =
-        (stats.sums[at + i] - static_cast<float>(static_cast<double>(fixed) * 0x1p-40)) / divisor;
+        (stats.sums[at + i] - static_cast<float>(static_cast<double>(fixed) * kFixedUnit)) /
+        divisor;
     out[i] = x;
     most = fmaxf(most, x);
   }
-  most = block_reduce<true>(most, shared);
+  most = block_max(most, shared);
   float sum = 0;
   for (int i = threadIdx.x; i < length; i += kFinishThreads) {
-    const float e = exp2f((out[i] - most) * kLog2E);
+    const float e = exp2f((out[i] - most) * kLog2e);
     out[i] = e;
     sum += e;
   }
-  sum = block_reduce<false>(sum, shared);
+  sum = block_sum(sum, shared);
   for (int i = threadIdx.x; i < length; i += kFinishThreads) out[i] /= sum;
 }
 
@@ -407,7 +470,7 @@ void run_pairs(Params params, cudaStream_t stream) {
   params.row_tile = warps * kTile;
   params.resident =
       params.lightning && params.row_tile % static_cast<int>(params.launch.block_size.divisor) == 0;
-  const int tiles = ceil_div(params.batch.max_length, params.row_tile);
+  const int tiles = num_parts(params.batch.max_length, params.row_tile);
   params.tiles = FastDiv(static_cast<uint32_t>(tiles));
   const size_t shared_bytes =
       sizeof(T) *
@@ -419,7 +482,7 @@ void run_pairs(Params params, cudaStream_t stream) {
 }
 
 void run_plain_pairs(Params params, cudaStream_t stream) {
-  const int tiles = ceil_div(params.batch.max_length, kTile);
+  const int tiles = num_parts(params.batch.max_length, kTile);
   params.tiles = FastDiv(static_cast<uint32_t>(tiles));
   const size_t shared_bytes =
       sizeof(float) * static_cast<size_t>(2 * kTile * (params.launch.head_dim + 4));

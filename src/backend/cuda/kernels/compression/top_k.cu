@@ -1,8 +1,13 @@
-// Exact top-k of each unit's scores by radix selection (method.md 3.1.7): the k-th largest value is
-// found digit by digit, then a scan writes the kept slots in ascending order, ties to the lower
-// slot. One block a unit.
-#include "backend/cuda/kernels/compression/common.cuh"
+// Exact top-k of each unit's scores (method.md 3.1.7).
+//
+// Idea: radix select, one thread block a unit: the k-th largest key is found digit by digit (four passes of 8 bits over keys in
+// shared memory), then a scan writes the kept slots in ascending order, ties to the lower slot.
+//
+// Cost of one job of 2,048 scores, 36 layers x 8 KV heads: 2.4 MB, below 1 us at 4.27 TB/s; the passes of one block decide.
+// Measured (H200, 2026-11-30, bench_ops_cuda_compression): 0.017 ms; 8 layers a launch: 0.046 ms in five launches.
+#include "backend/cuda/kernels/common/reduce.cuh"
 #include "backend/cuda/kernels/compression/compression.h"
+#include "backend/cuda/kernels/compression/units.cuh"
 
 namespace zipage::compression {
 namespace {

@@ -1,3 +1,9 @@
+// embed and gather_rows: copies of rows of a matrix by index.
+//
+// Idea: a thread block copies a part of one row in 16-byte vectors, kUnroll loads in flight a thread.
+//
+// Cost at 8,192 tokens of 4,096, bf16: 134 MB, 0.031 ms at 4.27 TB/s.
+// Measured (H200, 2026-11-29, script/bench-gpu elementwise): 0.037 ms, 86 %; 157 tokens 0.0022 ms.
 #include "backend/cuda/kernels/common/async.cuh"
 #include "backend/cuda/kernels/common/types.cuh"
 #include "backend/cuda/kernels/elementwise/embed.h"
@@ -49,13 +55,13 @@ void copy_rows(DType dtype,
   const int64_t row_bytes = dtype_bytes(dtype, hidden);
   if (row_bytes % 16 == 0) {
     const int32_t vectors = static_cast<int32_t>(row_bytes / 16);
-    const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
+    const dim3 grid(static_cast<unsigned>(num_rows), num_parts(vectors, kThreads * kUnroll));
     ZIPAGE_CUDA_CHECK(launch_kernel(copy_rows_kernel<uint4>, grid, dim3(kThreads), 0, stream,
                                     early_start, static_cast<const uint4*>(table), rows, indirect,
                                     vectors, static_cast<uint4*>(out)));
   } else {
     const int32_t vectors = static_cast<int32_t>(row_bytes / 2);
-    const dim3 grid(static_cast<unsigned>(num_rows), ceil_div(vectors, kThreads * kUnroll));
+    const dim3 grid(static_cast<unsigned>(num_rows), num_parts(vectors, kThreads * kUnroll));
     ZIPAGE_CUDA_CHECK(launch_kernel(copy_rows_kernel<uint16_t>, grid, dim3(kThreads), 0, stream,
                                     early_start, static_cast<const uint16_t*>(table), rows,
                                     indirect, vectors, static_cast<uint16_t*>(out)));

@@ -1,4 +1,12 @@
+// rms_norm, with the residual added first where there is one.
+//
+// Idea: one thread block a row, which stays in registers between the sum of squares and the scaling: each value is read and
+// written once. The weights are loaded before the kernel waits for the one ahead of it.
+//
+// Cost at 8,192 tokens of 4,096, bf16, with residual: 268 MB, 0.063 ms at 4.27 TB/s.
+// Measured (H200, 2026-11-29, script/bench-gpu elementwise): 0.068 ms, 92 %; 2,048 tokens 0.0195 ms, 81 %; 157 tokens 0.0043.
 #include "backend/cuda/kernels/common/async.cuh"
+#include "backend/cuda/kernels/common/reduce.cuh"
 #include "backend/cuda/kernels/common/types.cuh"
 #include "backend/cuda/kernels/elementwise/norm.h"
 
@@ -13,7 +21,7 @@ template <typename T, int N, int kPerThread>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(
     const T* x, T* residual, const float* __restrict__ weight, float eps, int32_t hidden, T* out) {
   using Vector = Pack<T, N>;
-  __shared__ float shared[33];
+  __shared__ BlockReduceShared shared;
   const auto* weight_row = reinterpret_cast<const Pack<float, N>*>(weight);
   // Before the next kernel starts to load its weights, behind which these would queue.
   constexpr bool kKeepWeights = kPerThread <= 2;
@@ -88,7 +96,7 @@ template <typename T, int N>
 void choose(const RmsNormArgs& args, const CudaContext& context, cudaStream_t stream) {
   const int vectors = args.hidden / N;
   const auto threads = [&](int per_thread) {
-    return ceil_div(ceil_div(vectors, per_thread), 32) * 32;
+    return num_parts(num_parts(vectors, per_thread), 32) * 32;
   };
   if (vectors <= 256) return launch<T, N, 1>(args, threads(1), context, stream);
   if (vectors <= 2 * kMaxThreads) return launch<T, N, 2>(args, threads(2), context, stream);

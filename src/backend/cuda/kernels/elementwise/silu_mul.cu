@@ -1,3 +1,9 @@
+// silu_mul: silu(gate) * up of the rows [gate, up]; and a read of memory that empties the L2, for benches and for timing GEMMs.
+//
+// Idea: one 16-byte vector a thread.
+//
+// Cost at 8,192 tokens, intermediate 12,288, bf16: 604 MB, 0.141 ms at 4.27 TB/s.
+// Measured (H200, 2026-11-29, script/bench-gpu elementwise): 0.144 ms, 98 %; 2,048 tokens 0.037 ms, 95 %; 157 tokens 0.0070.
 #include "backend/cuda/kernels/common/async.cuh"
 #include "backend/cuda/kernels/common/types.cuh"
 #include "backend/cuda/kernels/elementwise/silu_mul.h"
@@ -40,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) read_through_kernel(const uint4* dat
 template <typename T, int N>
 void launch_silu(const SiluMulArgs& args, const CudaContext& context, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.num_tokens),
-                  ceil_div(args.intermediate, kThreads * N));
+                  num_parts(args.intermediate, kThreads * N));
   ZIPAGE_CUDA_CHECK(launch_kernel(silu_mul_kernel<T, N>, grid, dim3(kThreads), 0, stream,
                                   context.early_start(), static_cast<const T*>(args.gate_up),
                                   args.intermediate, static_cast<T*>(args.out)));

@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cuda_runtime.h>
 
+#include "backend/cuda/kernels/common/reduce.cuh"
 #include "backend/cuda/kernels/common/types.cuh"
 #include "backend/ops/sampling.h"
 
@@ -160,13 +161,8 @@ __device__ __forceinline__ void for_tokens_slowly(const Row& row, Key&& key, Bod
   walk<2>(row, key, body, [](int) {});
 }
 
-__device__ inline double warp_total(double x) {
-#pragma unroll
-  for (int step = 16; step > 0; step >>= 1) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
-}
 __device__ inline double block_total(double x, Shared& shared) {
-  x = warp_total(x);
+  x = warp_sum(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) shared.doubles[threadIdx.x / 32] = x;
   __syncthreads();
@@ -175,16 +171,6 @@ __device__ inline double block_total(double x, Shared& shared) {
   for (int w = 0; w < kWarps; ++w) total += shared.doubles[w];
   return total;
 }
-// Running sums over the lanes of a warp, own value included.
-__device__ inline double warp_running(double x) {
-#pragma unroll
-  for (int step = 1; step < 32; step <<= 1) {
-    const double other = __shfl_up_sync(0xffffffffu, x, step);
-    if (static_cast<int>(threadIdx.x % 32) >= step) x += other;
-  }
-  return x;
-}
-
 struct Best {
   float key;
   int32_t id;
@@ -193,8 +179,8 @@ struct Best {
 __device__ inline Best block_best(Best mine, Shared& shared) {
 #pragma unroll
   for (int step = 16; step > 0; step >>= 1) {
-    const float key = __shfl_xor_sync(0xffffffffu, mine.key, step);
-    const int32_t id = __shfl_xor_sync(0xffffffffu, mine.id, step);
+    const float key = __shfl_xor_sync(kAllLanes, mine.key, step);
+    const int32_t id = __shfl_xor_sync(kAllLanes, mine.id, step);
     if (key > mine.key || (key == mine.key && id < mine.id)) mine = {key, id};
   }
   __syncthreads();
