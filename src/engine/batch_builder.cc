@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -26,8 +27,6 @@ size_t BatchBuilder::upload_bytes(const BatchLimits& l) {
 BatchBuilder::BatchBuilder(Backend& backend, const BatchLimits& limits)
     : backend_(backend),
       limits_(limits),
-      host_{backend.allocate(upload_bytes(limits), MemorySpace::kHost),
-            backend.allocate(upload_bytes(limits), MemorySpace::kHost)},
       device_(backend.allocate(upload_bytes(limits), MemorySpace::kDevice)) {
   // The arrays of every step first and the tables, whose size follows the rows, after them: one
   // copy takes both. The biases are rare and go on their own.
@@ -44,7 +43,11 @@ BatchBuilder::BatchBuilder(Backend& backend, const BatchLimits& limits)
   place(bias_ids_, limits.max_bias);
   place(bias_values_, limits.max_bias);
   ZIPAGE_CHECK_EQ(placed_bytes_, device_.bytes());
-  for (Buffer& side : host_) std::memset(side.data(), 0, bias_ids_.offset);
+  for (HostSide& side : sides_) {
+    side.buffer = backend.allocate(upload_bytes(limits), MemorySpace::kHost);
+    side.uploaded = backend.create_event();
+    std::memset(side.buffer.data(), 0, bias_ids_.offset);
+  }
   batch_ = {.token_ids = device(token_ids_),
             .positions = device(positions_),
             .kv_slots = device(kv_slots_),
@@ -72,7 +75,9 @@ void BatchBuilder::build(const StepPlan& plan, const SequenceTable& sequences) {
 }
 
 void BatchBuilder::reset() {
-  side_ = 1 - side_;
+  current_ = 1 - current_;
+  HostSide& side = sides_[current_];
+  if (std::exchange(side.in_use, false)) side.uploaded->wait();
   batch_.num_tokens = batch_.num_rows = batch_.num_logits = 0;
   batch_.max_row_tokens = batch_.max_kv_len = 0;
   host(row_begin_)[0] = 0;
@@ -129,14 +134,18 @@ void BatchBuilder::add_row(const PlannedRow& row,
 }
 
 void BatchBuilder::upload(int32_t num_bias, Stream& stream) {
-  const std::byte* from = host_[side_].data();
+  HostSide& side = sides_[current_];
+  const std::byte* from = side.buffer.data();
   const size_t tables =
       sizeof(int32_t) * static_cast<size_t>(int64_t{batch_.num_rows} * limits_.max_blocks_per_row);
   backend_.copy(device_.data(), from, block_tables_.offset + tables, stream);
-  if (num_bias == 0) return;
-  const size_t bytes = sizeof(int32_t) * static_cast<size_t>(num_bias);
-  backend_.copy(device_.data() + bias_ids_.offset, from + bias_ids_.offset, bytes, stream);
-  backend_.copy(device_.data() + bias_values_.offset, from + bias_values_.offset, bytes, stream);
+  if (num_bias > 0) {
+    const size_t bytes = sizeof(int32_t) * static_cast<size_t>(num_bias);
+    backend_.copy(device_.data() + bias_ids_.offset, from + bias_ids_.offset, bytes, stream);
+    backend_.copy(device_.data() + bias_values_.offset, from + bias_values_.offset, bytes, stream);
+  }
+  side.uploaded->record(stream);
+  side.in_use = true;
 }
 
 }  // namespace zipage

@@ -27,12 +27,14 @@ struct BatchLimits {
 
 // A step's arrays, in host memory and on the device. The device addresses never change, so that a
 // captured graph finds the next step's numbers in the same place. The host side is double: a step
-// is built while the upload of the last one may still be under way.
+// is built while the upload of the last one may still be under way. Each side has an event, recorded
+// after its upload and waited for before the side is written again: a host that runs ahead of a late
+// device never changes what a queued copy has yet to read.
 class BatchBuilder {
  public:
   BatchBuilder(Backend& backend, const BatchLimits& limits);
 
-  // Fills the other host side. Which tokens' logits are wanted: the last of every row that samples.
+  // Fills the other host side, once its last upload is done. Which tokens' logits are wanted: the last of every row that samples.
   void build(const StepPlan& plan, const SequenceTable& sequences);
   // Adds padding rows with logits until there are `num_rows`: after build() of a step whose rows
   // are all decodes, or after reset().
@@ -56,6 +58,12 @@ class BatchBuilder {
   static size_t upload_bytes(const BatchLimits& limits);
 
  private:
+  struct HostSide {
+    Buffer buffer;
+    std::unique_ptr<Event> uploaded;
+    // A copy that reads the buffer may be queued.
+    bool in_use = false;
+  };
   template <typename T>
   struct Array {
     size_t offset = 0;  // bytes from the start of either side
@@ -64,7 +72,7 @@ class BatchBuilder {
   void place(Array<T>& array, int64_t count);
   template <typename T>
   T* host(Array<T> array) const {
-    return reinterpret_cast<T*>(host_[side_].data() + array.offset);
+    return reinterpret_cast<T*>(sides_[current_].buffer.data() + array.offset);
   }
   template <typename T>
   T* device(Array<T> array) const {
@@ -74,9 +82,9 @@ class BatchBuilder {
 
   Backend& backend_;
   const BatchLimits limits_;
-  std::array<Buffer, 2> host_;
+  std::array<HostSide, 2> sides_;
   Buffer device_;
-  size_t side_ = 0;
+  size_t current_ = 0;
   size_t placed_bytes_ = 0;
   Array<int32_t> token_ids_, positions_, kv_slots_, query_slots_, row_of_token_, row_begin_,
       kv_lens_, logits_tokens_, block_tables_, bias_ids_;

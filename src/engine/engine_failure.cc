@@ -27,8 +27,11 @@ void EngineImpl::require_device(const Status& failure) {
                                                     device.message(), failure.message()));
 }
 
+// What the failed step has queued ends before its blocks, sampler rows and host memory go to
+// others.
 void EngineImpl::fail_step(const Status& status) {
   require_device(status);
+  drain(parts_.runner->stream());
   fail_all(status);
 }
 
@@ -38,6 +41,7 @@ void EngineImpl::fail_all(const Status& status) {
   std::vector<SequenceId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   for (const SequenceId id : ids) fail_sequence(id, status);
+  pending_.clear();
   parts_.scheduler->reset_prefix_cache();
 }
 

@@ -53,7 +53,9 @@ class EngineImpl : public Engine {
     std::chrono::steady_clock::time_point started;
   };
 
-  // A step on its way, and whose tokens it samples.
+  // A step on its way, and whose tokens it samples. Every step is collected, one that samples
+  // nothing too: the host is never more than two steps ahead of the device, and a failure ends the
+  // requests before a later step can hand out what was computed from it.
   struct LaunchedStep {
     struct Sampled {
       SequenceId sequence;
@@ -63,11 +65,13 @@ class EngineImpl : public Engine {
       SequenceId sequence;
       int32_t count;  // prompt tokens
     };
-    int ticket = 0;
+    // Of ModelRunner::launch(); -1: no step.
+    int ticket = -1;
     std::vector<Sampled> sampled;
     std::vector<Scored> scored;
-    bool empty() const { return sampled.empty() && scored.empty(); }
+    bool empty() const { return ticket < 0; }
     void clear() {
+      ticket = -1;
       sampled.clear();
       scored.clear();
     }

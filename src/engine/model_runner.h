@@ -41,7 +41,8 @@ class ModelRunner {
   void prepare_seat(const EngineSequence& sequence);
   // Enqueues swaps, the forward pass, updates of peak attention and sampling. One more step may be
   // launched before this one is collected: a token id of -1 - i then means sample i of the step
-  // before. Returns the ticket for collect().
+  // before. Returns the ticket for collect(), which must be called, or the stream drained, before
+  // the launch() after the next: that one writes to the same host memory.
   int launch(const StepPlan& plan, const SequenceTable& sequences);
   // Waits for that step and returns its samples, in the order of the plan's sampling rows. Valid
   // until the launch() after the next.

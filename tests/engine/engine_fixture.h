@@ -73,6 +73,7 @@ inline std::vector<TestProblem> problems(int64_t low, int64_t high, size_t most)
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
+  std::vector<float> prompt_logprobs;  // of the tokens, and of the alternatives that were asked for
   std::string text;
   FinishReason finish = FinishReason::kNone;
   std::string stop_reason;
@@ -94,6 +95,9 @@ inline OutputCallback collect_into(Answer& answer) {
       answer.tokens.push_back(output.new_token_ids[i]);
       if (i < output.new_logprobs.size())
         answer.logprobs.push_back(output.new_logprobs[i][0].logprob);
+    }
+    for (const auto& list : output.prompt_logprobs) {
+      for (const TokenLogprob& entry : list) answer.prompt_logprobs.push_back(entry.logprob);
     }
     answer.text += output.new_text;
     if (output.finished()) {

@@ -1,13 +1,15 @@
 // The same sixty requests in every kind of company: alone, together, with shared prompts, in
-// chunks, swapped, recomputed, with compressions under way, under both policies of scheduling, and
-// as a GPU's loop runs them. In f32 the tokens and their log-probabilities are the same bits.
+// chunks, swapped, recomputed, with compressions under way, under both policies of scheduling, as a
+// GPU's loop runs them, and on a device that is late. In f32 the tokens and their log-probabilities are the same bits.
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 
 #include "engine/engine_fixture.h"
 #include "engine/engine_impl.h"
+#include "support/late_backend.h"
 #include "support/unruly_backend.h"
 
 namespace zipage::testing_engine {
@@ -65,6 +67,11 @@ std::vector<Request> requests(const Tokenizer& tokenizer) {
     if (i % 20 == 7) p.bad_words = {"1", " 2"};
     if (i % 20 == 11) p.logit_bias = {{65, 1.5f}, {70, -100.0f}};
     if (i % 20 == 13) p.stop = {"Then"};
+    if (i % 20 == 3) p.min_tokens = 12;
+    if (i % 20 == 15) p.prompt_logprobs = 2;
+    if (i % 20 == 17) {
+      for (int32_t id = 33; id < 127; id += 2) p.allowed_token_ids.push_back(id);
+    }
     r.priority = i % 16 == 9 ? -1 : 0;
     all.push_back(std::move(r));
   }
@@ -85,6 +92,8 @@ struct Setting {
   bool two_waves = false;   // the second half comes when the first has been compressed
   int preempt_every = 0;    // steps; 0: never
   bool like_a_gpu = false;  // samples are read a step late, jobs run in batches
+  // Streams are queues that run late: LateBackend::Behaviour::progress.
+  std::optional<double> late = {};
   std::function<void(const Outcome&)> check = [](const Outcome&) {};
 };
 
@@ -93,7 +102,13 @@ class MatrixRun {
   explicit MatrixRun(const Setting& setting) : setting_(setting), random_(7) {
     EngineOptions options = small_blocks();
     setting.change(options);
-    if (setting.like_a_gpu) {
+    if (setting.late) {
+      auto backend = std::make_unique<testing::LateBackend>(2);
+      backend->behaviour.progress = *setting.late;
+      late_ = backend.get();
+      engine_ =
+          std::make_unique<EngineImpl>(build_engine_parts(options, std::move(backend)), options);
+    } else if (setting.like_a_gpu) {
       auto backend = std::make_unique<testing::UnrulyBackend>(2);
       backend->behaviour.kind = "elsewhere";
       engine_ =
@@ -119,6 +134,11 @@ class MatrixRun {
     const EngineStats& s = outcome_.stats;
     EXPECT_EQ(s.num_free_blocks, s.num_blocks);
     EXPECT_EQ(s.num_used_query_slots, 0);
+    if (late_ != nullptr) {
+      EXPECT_EQ(late_->violations(), std::vector<std::string>{});
+      EXPECT_GT(late_->most_queued(), 100u);
+      EXPECT_GT(late_->num_graph_launches(), 0);
+    }
     return std::move(outcome_);
   }
 
@@ -167,6 +187,7 @@ class MatrixRun {
 
   const Setting setting_;
   std::mt19937 random_;
+  testing::LateBackend* late_ = nullptr;  // the engine's
   std::unique_ptr<EngineImpl> engine_;
   std::vector<Request> requests_;
   std::vector<RequestId> ids_;
@@ -219,10 +240,21 @@ std::vector<Setting> settings() {
   list.push_back({.name = "asynchronous compression",
                   .change = [](EngineOptions& o) { o.async_compression = true; },
                   .check = overlaps});
+  list.push_back({.name = "compression in turn on a late device",
+                  .change = [](EngineOptions& o) { o.max_num_batched_tokens = 64; },
+                  .late = 0.02});
+  struct Device {
+    const char* name;
+    bool like_a_gpu = false;
+    std::optional<double> late = {};
+  };
+  const Device devices[] = {{""},
+                            {", samples read late", true},
+                            {", work runs when waited for", false, 0.0},
+                            {", work runs meanwhile", false, 0.05}};
   for (const Scheduling scheduling : {Scheduling::kHybrid, Scheduling::kConstrained}) {
-    for (const bool like_a_gpu : {false, true}) {
-      list.push_back({.name = std::string("everything, ") + to_string(scheduling) +
-                              (like_a_gpu ? ", samples read late" : ""),
+    for (const Device& device : devices) {
+      list.push_back({.name = std::string("everything, ") + to_string(scheduling) + device.name,
                       .change =
                           [scheduling](EngineOptions& o) {
                             tiny_pool(o);
@@ -234,7 +266,8 @@ std::vector<Setting> settings() {
                           },
                       .two_waves = true,
                       .preempt_every = 4,
-                      .like_a_gpu = like_a_gpu,
+                      .like_a_gpu = device.like_a_gpu,
+                      .late = device.late,
                       .check =
                           [=](const Outcome& o) {
                             hits(o);
@@ -270,6 +303,7 @@ TEST(MatrixTest, SixtyRequestsAnswerTheSameInEveryCompany) {
       const Answer& other = outcome.answers.at(key);
       EXPECT_EQ(other.tokens, answer.tokens);
       EXPECT_EQ(other.logprobs, answer.logprobs);
+      EXPECT_EQ(other.prompt_logprobs, answer.prompt_logprobs);
       EXPECT_EQ(other.text, answer.text);
       EXPECT_EQ(other.finish, answer.finish);
     }

@@ -1,7 +1,12 @@
 // The engine on a GPU: the answers are the CPU backend's, whatever runs beside a request and
 // wherever its keys and values have been.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
+#include "backend/registry/registry.h"
 #include "engine/engine_fixture.h"
 
 namespace zipage::testing_engine {
@@ -110,6 +115,151 @@ TEST(CudaEngine, APromptFoundInThePrefixCacheAnswersTheSame) {
   EXPECT_EQ(engine->stats().prefix_cache_hits, 0);
   expect_same_tokens(answers(*engine, list, 400), first, list);
   EXPECT_GT(engine->stats().prefix_cache_hits, 0);
+}
+
+// Of Qwen3-0.6B's shape, with dummy weights: a step takes the device longer than the host.
+class LongPromptModel {
+ public:
+  LongPromptModel() : path_(std::filesystem::temp_directory_path() / "zipage_long_prompt_model") {
+    std::filesystem::create_directories(path_);
+    std::ofstream(path_ / "config.json") << R"({"architectures": ["Qwen3ForCausalLM"],
+      "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
+      "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+      "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960,
+      "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "hidden_act": "silu",
+      "attention_bias": false, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "bos_token_id": 1, "eos_token_id": 2})";
+  }
+  ~LongPromptModel() { std::filesystem::remove_all(path_); }
+  EngineOptions options() const {
+    EngineOptions o;
+    o.model = path_.string();
+    o.load_format = "dummy";
+    o.device = "cuda";
+    o.dtype = "bfloat16";
+    o.max_num_seqs = 8;
+    o.max_num_batched_tokens = 4096;
+    o.max_model_len = 32768;
+    o.kv_cache_memory_bytes = int64_t{12} << 30;
+    o.enable_prefix_caching = false;
+    o.compression.kv_budget = kFullKv;
+    return o;
+  }
+
+ private:
+  const std::filesystem::path path_;
+};
+
+std::vector<Answer> long_prompt_answers(const EngineOptions& options, bool one_step_at_a_time) {
+  auto engine = Engine::create(options);
+  if (!engine.ok()) throw std::runtime_error(engine.status().message());
+  // A profile waits for the device after every step.
+  (*engine)->set_profiling(one_step_at_a_time);
+  constexpr int kLengths[] = {20000, 28000, 300};
+  std::vector<Answer> list(std::size(kLengths));
+  for (size_t i = 0; i < list.size(); ++i) {
+    Request r;
+    for (int t = 0; t < kLengths[i]; ++t)
+      r.prompt_token_ids.push_back(1000 + static_cast<int32_t>((t * 7919 + t / 13) % 150000));
+    r.sampling.temperature = 0;
+    r.sampling.max_tokens = 24;
+    r.sampling.ignore_eos = true;
+    r.sampling.detokenize = false;
+    r.sampling.logprobs = 0;
+    // Scores of prompt tokens are a second thing that the host writes for each chunk.
+    if (i == 1) r.sampling.prompt_logprobs = 1;
+    const auto id = (*engine)->submit(r, collect_into(list[i]));
+    if (!id.ok()) throw std::runtime_error(id.status().message());
+  }
+  (*engine)->run_until_idle();
+  return list;
+}
+
+// Chunks of a long prompt are enqueued one after another while the device is at the first: what the
+// host writes for a chunk must not change what an earlier one has yet to read.
+TEST(CudaEngine, LongPromptsInChunksAnswerAsOneStepAtATime) {
+  const LongPromptModel model;
+  EngineOptions options = model.options();
+  options.enforce_eager = true;
+  const std::vector<Answer> right = long_prompt_answers(options, /*one_step_at_a_time=*/true);
+  for (const bool eager : {true, false}) {
+    options.enforce_eager = eager;
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<Answer> got = long_prompt_answers(options, false);
+      for (size_t i = 0; i < right.size(); ++i) {
+        SCOPED_TRACE(::testing::Message() << "prompt " << i << (eager ? ", eager" : ", graphs"));
+        ASSERT_TRUE(got[i].error.ok()) << got[i].error.message();
+        ASSERT_EQ(got[i].tokens.size(), 24u);
+        // What the chunks computed decides the first token and the scores.
+        EXPECT_EQ(got[i].tokens[0], right[i].tokens[0]);
+        EXPECT_EQ(got[i].logprobs[0], right[i].logprobs[0]);
+        EXPECT_EQ(got[i].prompt_logprobs, right[i].prompt_logprobs);
+        if (!eager) continue;
+        EXPECT_EQ(got[i].tokens, right[i].tokens);
+        EXPECT_EQ(got[i].logprobs, right[i].logprobs);
+      }
+    }
+  }
+}
+
+// One chunk for the whole prompt: the same but for the rounding of other launches.
+TEST(CudaEngine, ALongPromptInChunksAnswersAsInOneChunk) {
+  const LongPromptModel model;
+  EngineOptions options = model.options();
+  options.enforce_eager = true;
+  const std::vector<Answer> chunks = long_prompt_answers(options, false);
+  options.max_num_batched_tokens = 32768;
+  options.max_num_seqs = 1;
+  const std::vector<Answer> whole = long_prompt_answers(options, false);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_EQ(chunks[i].tokens.size(), whole[i].tokens.size());
+    EXPECT_NEAR(chunks[i].logprobs[0], whole[i].logprobs[0], 0.1);
+    ASSERT_EQ(chunks[i].prompt_logprobs.size(), whole[i].prompt_logprobs.size());
+    double difference = 0, spread = 0;
+    for (size_t k = 1; k < whole[i].prompt_logprobs.size(); ++k) {
+      const double a = chunks[i].prompt_logprobs[k], b = whole[i].prompt_logprobs[k];
+      difference += (a - b) * (a - b);
+      const double step = b - whole[i].prompt_logprobs[k - 1];
+      spread += step * step;
+    }
+    // Of what scores differ by from token to token, rounding is a small part.
+    EXPECT_LE(difference, 0.02 * spread);
+  }
+}
+
+// A fault of a kernel stays in the CUDA context: the engine says so and ends. In a process of its
+// own, which nothing else of CUDA can be run in afterwards.
+TEST(CudaEngineDeathTest, AFaultOfTheGpuEndsTheEngine) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        BackendOptions options;
+        options.dtype = DType::kBF16;
+        const auto backend = create_backend("cuda", options);
+        const auto stream = backend->create_stream(false);
+        bool right = backend->device_health().ok();
+        // Rows of an address that nobody owns.
+        auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{0x10});
+        Buffer out = backend->allocate(4096, MemorySpace::kDevice);
+        try {
+          backend->gather_rows({.dtype = DType::kBF16,
+                                .x = out.data(),
+                                .rows = nowhere,
+                                .num_rows = 4,
+                                .hidden = 64,
+                                .out = out.data()},
+                               *stream);
+          backend->synchronize(*stream);
+          right = false;
+        } catch (const std::exception&) {
+        }
+        const Status health = backend->device_health();
+        right = right && health.code() == StatusCode::kUnavailable;
+        std::fprintf(stderr, "%s: %s\n", right ? "right" : "wrong", health.message().c_str());
+        std::_Exit(right ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "right: the GPU cannot be used any more");
 }
 
 double part_right(const std::vector<Answer>& got, const std::vector<TestProblem>& list) {

@@ -142,6 +142,10 @@ class Attention {
     int64_t total = 0;  // span x token, over the items of all tiles
     for (int32_t row = 0; row < batch_.num_rows; ++row) {
       const int32_t begin = batch_.row_begin[row], end = batch_.row_begin[row + 1];
+      if (batch_.kv_lens[row] == 0) {
+        clear_output(begin, end);
+        continue;
+      }
       const int32_t kv_begin = batch_.kv_lens[row] - (end - begin);
       ZIPAGE_CHECK_GE(kv_begin, 0);
       for (int32_t token = begin; token < end; token += g_.tokens_per_item) {
@@ -176,6 +180,13 @@ class Attention {
       tile.unit_begin = num_units_;
       num_units_ += static_cast<int64_t>(tile.num_units) * g_.items_per_tile();
     }
+  }
+
+  // Of a padding row (StepBatch).
+  void clear_output(int32_t begin, int32_t end) const {
+    const int64_t width = int64_t{kv_.num_q_heads} * kv_.head_dim;
+    float* const out = static_cast<float*>(args_.out);
+    std::fill(out + begin * width, out + end * width, 0.0f);
   }
 
   struct Item {
@@ -404,6 +415,8 @@ void attention_prepare(const AttentionPrepareArgs& args, CpuContext& context) {
       kernels.store(q, kv.num_q_heads * kv.head_dim, 1.0f, kv.query_dtype,
                     layer.queries + batch.query_slots[token] * query_bytes);
     }
+    // Padding: nothing is written.
+    if (batch.kv_slots[token] < 0) return;
     const int64_t block = batch.kv_slots[token] / kv.block_size;
     const int64_t offset = batch.kv_slots[token] % kv.block_size;
     ZIPAGE_CHECK_LT(static_cast<uint64_t>(block), static_cast<uint64_t>(kv.num_blocks));
