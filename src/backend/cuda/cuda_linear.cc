@@ -4,6 +4,7 @@
 #include <array>
 
 #include "backend/cuda/cuda_check.h"
+#include "backend/cuda/kernels/elementwise/silu_mul.h"
 #include "backend/cuda/kernels/gemm/gemm.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -19,7 +20,7 @@ void check_cublas(cublasStatus_t status, const char* call, const char* file, int
 #define ZIPAGE_CUBLAS_CHECK(call) check_cublas((call), #call, __FILE__, __LINE__)
 
 // What an own kernel saves in a step, where the kernel ahead of it lets it start early; and what
-// kGemv saves besides: it fetches the next product's weights while it ends, so that a product of
+// kGemv saves besides: it fetches the next GEMM's weights while it ends, so that a GEMM of
 // another kind costs its own time and that of the kernel behind it.
 constexpr float kEarlyStartMs = 1.5e-3f;
 constexpr float kFetchNextMs = 3e-3f;
@@ -58,12 +59,12 @@ class ScopedEvent {
 }  // namespace
 
 // cuBLASLt is column-major: out^T [out, T] = W^T' [out, in] x^T [in, T].
-struct CudaLinear::Product {
+struct CudaLinear::Matmul {
   const LinearArgs& args;
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t w, x, out;
 
-  explicit Product(const LinearArgs& linear_args) : args(linear_args) {
+  explicit Matmul(const LinearArgs& linear_args) : args(linear_args) {
     ZIPAGE_CUBLAS_CHECK(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t transpose = CUBLAS_OP_T;
     ZIPAGE_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA,
@@ -120,7 +121,7 @@ CudaLinear::PlanKey CudaLinear::key_of(const LinearArgs& args, const CudaStream&
 }
 
 // What cuBLASLt's heuristic names, best first; at least one.
-std::vector<cublasLtMatmulAlgo_t> CudaLinear::propose(const Product& product,
+std::vector<cublasLtMatmulAlgo_t> CudaLinear::propose(const Matmul& matmul,
                                                       const CudaStream& stream) const {
   constexpr int kProposals = 16;
   cublasLtMatmulPreferenceOpaque_t preference;
@@ -135,14 +136,14 @@ std::vector<cublasLtMatmulAlgo_t> CudaLinear::propose(const Product& product,
       &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
   std::array<cublasLtMatmulHeuristicResult_t, kProposals> proposals{};
   int found = 0;
-  Product local = product;
+  Matmul local = matmul;
   ZIPAGE_CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(handle_, &local.operation, &local.w, &local.x,
                                                      &local.out, &local.out, &preference,
                                                      kProposals, proposals.data(), &found));
   if (found == 0) {
     fail(StatusCode::kUnimplemented, "cuBLASLt has no algorithm for [{}, {}] x {} tokens",
-         product.args.weight->out_features(), product.args.weight->in_features(),
-         product.args.num_tokens);
+         matmul.args.weight->out_features(), matmul.args.weight->in_features(),
+         matmul.args.num_tokens);
   }
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < found; ++i) algorithms.push_back(proposals[static_cast<size_t>(i)].algo);
@@ -152,7 +153,7 @@ std::vector<cublasLtMatmulAlgo_t> CudaLinear::propose(const Product& product,
 // The fastest candidate, timed on the call's own operands. While a graph is being captured nothing
 // can be timed: then an own kernel for very few tokens, cuBLASLt's first proposal for more.
 CudaLinear::Plan CudaLinear::choose(const LinearArgs& args, bool may_be_own, CudaStream& stream) {
-  Product product(args);
+  Matmul matmul(args);
   std::vector<Plan> candidates;
   if (may_be_own) {
     for (const Kernel kernel : {Kernel::kGemv, Kernel::kStream}) {
@@ -161,7 +162,7 @@ CudaLinear::Plan CudaLinear::choose(const LinearArgs& args, bool may_be_own, Cud
   }
   const bool blind = is_capturing(stream.handle()) || stream.workspace_bytes() == 0;
   if (blind && !candidates.empty() && args.num_tokens <= 8) return candidates[0];
-  for (const cublasLtMatmulAlgo_t& algorithm : propose(product, stream))
+  for (const cublasLtMatmulAlgo_t& algorithm : propose(matmul, stream))
     candidates.push_back({Kernel::kCublas, algorithm});
   if (blind) {
     return *std::find_if(candidates.begin(), candidates.end(),
@@ -183,7 +184,7 @@ CudaLinear::Plan CudaLinear::choose(const LinearArgs& args, bool may_be_own, Cud
         run_gemv(args, stream);
       } else if (plan.kernel == Kernel::kStream) {
         run_stream(args, stream);
-      } else if (product.run(handle_, plan.algorithm, stream) != CUBLAS_STATUS_SUCCESS) {
+      } else if (matmul.run(handle_, plan.algorithm, stream) != CUBLAS_STATUS_SUCCESS) {
         return 0.0f;
       }
       ZIPAGE_CUDA_CHECK(cudaEventRecord(end.get(), stream.handle()));
@@ -192,7 +193,7 @@ CudaLinear::Plan CudaLinear::choose(const LinearArgs& args, bool may_be_own, Cud
       ZIPAGE_CUDA_CHECK(cudaEventElapsedTime(&ms, begin.get(), end.get()));
       if (repeat == 1 || (repeat > 1 && ms < least)) least = ms;
     }
-    // A product timed alone does not show what it saves in a step.
+    // A GEMM timed alone does not show what it saves in a step.
     const float saved = plan.kernel == Kernel::kCublas   ? 0.0f
                         : plan.kernel == Kernel::kStream ? kEarlyStartMs
                                                          : kEarlyStartMs + kFetchNextMs;
@@ -222,8 +223,8 @@ const CudaLinear::Plan& CudaLinear::plan_of(const LinearArgs& args,
 }
 
 void CudaLinear::run_cublas(const LinearArgs& args, CudaStream& stream) {
-  Product product(args);
-  ZIPAGE_CUBLAS_CHECK(product.run(handle_, plan_of(args, false, stream).algorithm, stream));
+  Matmul matmul(args);
+  ZIPAGE_CUBLAS_CHECK(matmul.run(handle_, plan_of(args, false, stream).algorithm, stream));
 }
 
 GemmStreamArgs CudaLinear::own_args(const LinearArgs& args, const CudaStream& stream) const {
@@ -285,8 +286,8 @@ void CudaLinear::run(const LinearArgs& args, CudaStream& stream) {
     case Kernel::kCublas:
       break;
   }
-  Product product(args);
-  ZIPAGE_CUBLAS_CHECK(product.run(handle_, plan.algorithm, stream));
+  Matmul matmul(args);
+  ZIPAGE_CUBLAS_CHECK(matmul.run(handle_, plan.algorithm, stream));
 }
 
 }  // namespace zipage

@@ -1,4 +1,4 @@
-// linear() of the CUDA backend: weights on the device and the choice of the product's kernel.
+// linear() of the CUDA backend: weights on the device and the choice among cuBLASLt and the own kernels, by timing.
 #pragma once
 
 #include <cublasLt.h>
@@ -72,7 +72,7 @@ class CudaLinear {
  private:
   // out, in, tokens rounded up to a bucket, f32 output, bias, workspace there
   using PlanKey = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool>;
-  struct Product;  // descriptors of one call
+  struct Matmul;  // descriptors of one call
   enum class Kernel { kCublas, kStream, kGemv };
   struct Plan {
     Kernel kernel = Kernel::kCublas;
@@ -81,7 +81,7 @@ class CudaLinear {
   GemmStreamArgs own_args(const LinearArgs& args, const CudaStream& stream) const;
   bool takes(Kernel kernel, const LinearArgs& args, const CudaStream& stream) const;
   PlanKey key_of(const LinearArgs& args, const CudaStream& stream) const;
-  std::vector<cublasLtMatmulAlgo_t> propose(const Product& product, const CudaStream& stream) const;
+  std::vector<cublasLtMatmulAlgo_t> propose(const Matmul& matmul, const CudaStream& stream) const;
   Plan choose(const LinearArgs& args, bool may_be_own, CudaStream& stream);
   const Plan& plan_of(const LinearArgs& args, bool may_be_own, CudaStream& stream);
 

@@ -12,7 +12,7 @@ namespace zipage {
 
 class CudaStream final : public Stream {
  public:
-  // `workspace_bytes` of device memory belong to the stream: split products of linear() on it.
+  // `workspace_bytes` of device memory belong to the stream: split GEMMs of linear() on it.
   CudaStream(int device, bool low_priority, size_t workspace_bytes);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;

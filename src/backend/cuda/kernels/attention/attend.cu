@@ -442,7 +442,7 @@ __device__ inline bool is_last_block(const AttendParams& p, const Share& s) {
 }
 
 // Grid [splits, num_kv_heads, rows].
-// Registers: beside a product of one to four tokens on the same SM.
+// Registers: beside a GEMV of one to four tokens on the same SM.
 __global__ void __maxnreg__(160) attend_kernel(const AttendParams p) {
   extern __shared__ __align__(16) std::byte shared[];
   auto* heads = reinterpret_cast<bf16*>(shared);                         // [group + 2, kDim]

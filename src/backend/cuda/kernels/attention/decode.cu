@@ -415,13 +415,12 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   auto& shared = *reinterpret_cast<typename Config::Shared*>(
       shared_raw + (kTileAlignment - shared_address(shared_raw) % kTileAlignment) % kTileAlignment);
   int32_t* prefix = shared.prefix();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const uint32_t barriers = shared_address(shared.barriers[warp]);
 
   if constexpr (Config::kUseTma) {
 #if __CUDA_ARCH__ >= 900
-    if (lane == 0) {
+    if (lane_id() == 0) {
       for (int s = 0; s < kStages; ++s) mbarrier_init(barriers + 8 * s, 1);
       mbarrier_init_fence();
     }

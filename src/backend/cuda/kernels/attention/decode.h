@@ -8,8 +8,8 @@ namespace zipage {
 
 inline constexpr int32_t kMaxDecodeRows = 2048;  // their prefix sums lie in shared memory
 
-// How the stages are cut and filled. kDefault chooses by the number of rows; kTensorCopy uses
-// Hopper's copy engine, for the bench (head_dim 128).
+// How the stages are cut and filled. kDefault chooses by the number of rows; kTensorCopy uses TMA
+// (Hopper), for the bench (head_dim 128).
 enum class DecodeVariant { kDefault, kFourWarps, kEightWarps, kTensorCopy };
 
 // Whether dtypes and shape fit.

@@ -1,8 +1,13 @@
-// Launchers of the products of linear() that are our own. The bias is added by the epilogues.
+// The GEMMs of linear() that are our own; cuda_linear.cc chooses among them and cuBLASLt by timing a shape when it first comes.
+//
+// gemm_f32.cu: f32, any number of tokens. gemm_stream.cu: bf16 on Hopper, up to kMaxStreamTokens tokens, tensor cores. gemv.cu:
+// bf16 on Hopper, up to kMaxGemvTokens tokens. All compute out = x W^T + bias and enqueue on `stream`.
+//
+//   if (gemv_takes(args, context)) launch_gemv(args, context, stream);
 #pragma once
 
 #include "backend/cuda/cuda_context.h"
-#include "backend/cuda/kernels/elementwise/silu_mul.h"
+#include "tensor/dtype.h"
 
 namespace zipage {
 
@@ -35,7 +40,7 @@ struct GemmStreamArgs {
   size_t workspace_bytes;
   int32_t rows;      // of a tile: 0: chosen, 128 or 192
   bool early_start;  // may start before the kernel ahead of it in the stream has finished
-  const void* next;  // the weight of the next product, or null
+  const void* next;  // the weight of the next GEMM, or null
   int64_t next_bytes;
 };
 bool gemm_stream_takes(const GemmStreamArgs& args, const CudaContext& context);

@@ -33,7 +33,7 @@ struct GemvParams {
   const bf16* x;          // [num_tokens, in_features]
   const float* bias;      // [out_features] or null
   void* out;              // [num_tokens, out_features]
-  const std::byte* next;  // the next product's weights, or null
+  const std::byte* next;  // the next GEMM's weights, or null
   int64_t next_bytes;
   int64_t out_features;
   int32_t in_features;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1) gemv_kernel(const GemvParams p
   int issued = 0, issue_piece = 0;
   int64_t issue_row = worker;
   bool next_is_due = p.next != nullptr;
-  // The next piece into `stage`; past the end, once, the warp's share of the next product. Lane 0's
+  // The next piece into `stage`; past the end, once, the warp's share of the next GEMM. Lane 0's
   // work.
   const auto issue = [&](int stage) {
     if (lane != 0) return;
