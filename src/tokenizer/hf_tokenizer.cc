@@ -89,6 +89,22 @@ void check_model(const JsonView& model) {
   }
 }
 
+// The options of the BPE model; `byte_level` comes from the pre-tokenizer.
+BpeConfig read_bpe_config(const JsonView& model, const StringIndex& index, bool byte_level) {
+  BpeConfig config;
+  config.byte_level = byte_level;
+  config.ignore_merges = model.boolean_or("ignore_merges", false);
+  config.byte_fallback = model.boolean_or("byte_fallback", false);
+  config.fuse_unk = model.boolean_or("fuse_unk", false);
+  if (const auto unk = model.find("unk_token")) {
+    config.unk_id = index.find(unk->string());
+    if (config.unk_id < 0) {
+      fail_invalid("{} is {:?}, which is not in model.vocab", unk->where(), unk->string());
+    }
+  }
+  return config;
+}
+
 }  // namespace
 
 AddedToken read_added_token(const JsonView& json) {
@@ -143,24 +159,13 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
   }
 
   if (const auto json = root.find("normalizer")) parts.normalizer = read_normalizer(*json);
-  BpeConfig config;
-  config.byte_level = false;
-  if (const auto json = root.find("pre_tokenizer")) {
-    read_pre_tokenizer(*json, parts, config.byte_level);
-  }
+  bool byte_level = false;
+  if (const auto json = root.find("pre_tokenizer")) read_pre_tokenizer(*json, parts, byte_level);
   if (const auto json = root.find("post_processor")) read_post_processor(*json, parts);
   const auto decoder = root.find("decoder");
   read_decoder(decoder ? &*decoder : nullptr, parts);
 
-  config.ignore_merges = model.boolean_or("ignore_merges", false);
-  config.byte_fallback = model.boolean_or("byte_fallback", false);
-  config.fuse_unk = model.boolean_or("fuse_unk", false);
-  if (const auto unk = model.find("unk_token")) {
-    config.unk_id = index.find(unk->string());
-    if (config.unk_id < 0) {
-      fail_invalid("{} is {:?}, which is not in model.vocab", unk->where(), unk->string());
-    }
-  }
+  const BpeConfig config = read_bpe_config(model, index, byte_level);
   parts.model = make_bpe_model(config, parts.tokens, merges, std::move(index));
   return parts;
 }
