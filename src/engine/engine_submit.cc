@@ -9,9 +9,17 @@
 namespace zipage {
 
 int32_t EngineImpl::max_new_tokens(const Request& request) const {
-  const int64_t room =
-      parts_.info.max_model_len - static_cast<int64_t>(request.prompt_token_ids.size());
-  return static_cast<int32_t>(std::min(room, request.sampling.max_tokens.value_or(room)));
+  const auto prompt = static_cast<int64_t>(request.prompt_token_ids.size());
+  const SamplingParams& params = request.sampling;
+  int64_t room = parts_.info.max_model_len - prompt;
+  // Without a cap a request that names no end gets what the whole pool holds; the last token's KV is
+  // never stored. It ends with kLength there, as at the model's length.
+  if (!params.max_tokens &&
+      params.kv_budget.value_or(parts_.info.compression.kv_budget) == kFullKv) {
+    const int64_t pool = parts_.info.num_blocks * parts_.info.block_size;
+    room = std::max<int64_t>(1, std::min(room, pool + 1 - prompt));
+  }
+  return static_cast<int32_t>(std::min(room, params.max_tokens.value_or(room)));
 }
 
 SequenceSpec EngineImpl::spec_of(const RequestState& state,

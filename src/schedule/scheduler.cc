@@ -65,15 +65,16 @@ Status SchedulerImpl::can_ever_run(const SequenceSpec& spec) const {
     return invalid("the prompt has {} tokens: the KV cache holds {} ({} blocks of {})", prompt,
                    options_.num_blocks * b, options_.num_blocks, b);
   }
+  // In 64 bits, before anything of 32 is derived from it.
+  if (spec.kv_budget != kFullKv && spec.kv_budget / b + 1 > options_.max_blocks_per_seq) {
+    return invalid(
+        "kv_budget {} needs {} blocks of {}: this engine's compression slots allow {} (kv_budget "
+        "{})",
+        spec.kv_budget, spec.kv_budget / b + 1, b, options_.max_blocks_per_seq,
+        std::max<int64_t>(0, options_.max_blocks_per_seq - 1) * b);
+  }
   const SequenceRules rules(options_, spec);
   if (rules.capped()) {
-    if (rules.max_blocks > options_.max_blocks_per_seq) {
-      return invalid(
-          "kv_budget {} needs {} blocks of {}: this engine's compression slots allow {} (kv_budget "
-          "{})",
-          spec.kv_budget, rules.max_blocks, b, options_.max_blocks_per_seq,
-          std::max<int64_t>(0, options_.max_blocks_per_seq - 1) * b);
-    }
     if (rules.needs_slot && slots_.size() == 0) {
       return invalid("kv_budget {} needs a compression slot: max_query_slots is 0", spec.kv_budget);
     }

@@ -41,6 +41,46 @@ TEST_F(EngineFaults, AnOversizePromptIsRefusedAndTheOthersGoOn) {
   tiny.expect_nothing_held();
 }
 
+// 2^39 once failed a CHECK that ended everyone's requests; 32 + 2^36 once became 32 in 32 bits.
+TEST_F(EngineFaults, AHugeBudgetIsRefusedAndTheOthersGoOn) {
+  TinyEngine tiny(options_);
+  tiny.submit(tiny_request(1, 100, 5));
+  tiny.step();
+  for (const int64_t budget : {int64_t{1} << 39, 32 + (int64_t{1} << 36), int64_t{1} << 62}) {
+    Request r = tiny_request(2, 100, 40);
+    r.sampling.kv_budget = budget;
+    expect_refused(tiny, r, std::to_string(budget));
+  }
+  tiny.finish();
+  EXPECT_EQ(tiny.answer(0).tokens.size(), 5u);
+  EXPECT_TRUE(tiny.engine().health().ok());
+  tiny.expect_nothing_held();
+}
+
+// max_model_len is four times the pool: two such requests, and capped ones beside them.
+TEST_F(EngineFaults, AFullCacheWithoutMaxTokensEndsWithThePool) {
+  options_.num_gpu_blocks_override = 8;
+  TinyEngine tiny(options_);
+  Request full = tiny_request(3, 20, 1);
+  full.sampling.kv_budget = kFullKv;
+  full.sampling.max_tokens.reset();
+  Request capped = tiny_request(40, 20, 60);
+  tiny.submit(full);
+  tiny.submit(capped);
+  tiny.submit(full);
+  tiny.submit(capped);
+  int steps = 0;
+  while (tiny.step()) ASSERT_LT(++steps, 5000);
+  for (const size_t i : {size_t{0}, size_t{2}}) {
+    EXPECT_EQ(tiny.answer(i).finish, FinishReason::kLength);
+    // 8 blocks of 16 entries hold all but the last token.
+    EXPECT_EQ(tiny.answer(i).tokens.size(), 8u * 16u + 1u - 20u);
+  }
+  EXPECT_EQ(tiny.answer(0).tokens, tiny.answer(2).tokens);
+  for (const size_t i : {size_t{1}, size_t{3}}) EXPECT_EQ(tiny.answer(i).tokens.size(), 60u);
+  tiny.expect_nothing_held();
+}
+
 TEST_F(EngineFaults, APolicyThatTheOptionsDoNotSuitIsRefusedAtSubmit) {
   options_.compression.protect_newest.reset();  // paper: none; peak: 64 of a budget of 32
   options_.compression.kv_policy = KvPolicy::kPaper;

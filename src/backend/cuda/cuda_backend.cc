@@ -23,10 +23,13 @@ CudaContext open_device(int32_t index) {
   ZIPAGE_CUDA_CHECK(cudaSetDevice(index));
   cudaDeviceProp properties{};
   ZIPAGE_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
-  if (properties.major < 8) {
+  // The kernels are tuned to the shared memory of these two and built for no other.
+  const bool supported = properties.minor == 0 && (properties.major == 8 || properties.major == 9);
+  if (!supported) {
     fail(StatusCode::kUnavailable,
-         "device 'cuda': {} has compute capability {}.{}; 8.0 or newer is needed", properties.name,
-         properties.major, properties.minor);
+         "device 'cuda': {} has compute capability {}.{}; supported are 8.0 (A100) and 9.0 (H100, "
+         "H200)",
+         properties.name, properties.major, properties.minor);
   }
   CudaContext context;
   context.device = index;
