@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <type_traits>
 
 #include "backend/cpu/linear/linear.h"
@@ -10,6 +9,7 @@
 #include "backend/cpu/runtime/cpu_backend_impl.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/machine.h"
 
 namespace zipage {
 
@@ -21,12 +21,12 @@ namespace cpu {
 namespace {
 
 int choose_num_threads(int32_t requested) {
-  constexpr int32_t kMostThreads = 1024;
+  constexpr int kMostThreads = 1024;
   if (requested < 0 || requested > kMostThreads) {
-    fail_invalid("num_threads {}: expected 0 (all cores) to {}", requested, kMostThreads);
+    fail_invalid("num_threads {}: expected 0 (all CPUs that the process may use) to {}", requested,
+                 kMostThreads);
   }
-  return requested > 0 ? requested
-                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return requested > 0 ? requested : std::min(usable_cpus(), kMostThreads);
 }
 
 CpuStream& as_cpu(Stream& stream) {

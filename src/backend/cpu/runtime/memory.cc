@@ -1,44 +1,28 @@
 #include "backend/cpu/runtime/memory.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <limits>
-#include <string>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/machine.h"
 
 namespace zipage::cpu {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
-
-// The number in a file of one number; kUnlimited for "max" and for a file that is not there.
-size_t read_number(const char* path) {
-  std::ifstream file(path);
-  size_t value = 0;
-  return file >> value ? value : kUnlimited;
-}
-
-// Bytes of page cache that a control group is charged for; the kernel gives them back on demand.
-size_t cached_file_bytes() {
-  std::ifstream file("/sys/fs/cgroup/memory.stat");
-  std::string key;
-  size_t value = 0, sum = 0;
-  while (file >> key >> value) {
-    if (key == "inactive_file" || key == "active_file") sum += value;
-  }
-  return sum;
-}
 
 size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
 [[noreturn]] void fail_memory(size_t bytes, size_t free_bytes) {
-  fail(StatusCode::kResourceExhausted, "cannot allocate {} bytes of memory: {} bytes are free",
+  if (bytes > free_bytes) {
+    fail(StatusCode::kResourceExhausted, "cannot allocate {} bytes of memory: {} bytes are free",
+         bytes, free_bytes);
+  }
+  fail(StatusCode::kResourceExhausted,
+       "cannot allocate {} bytes of memory: the system refuses them although {} bytes are free; a "
+       "limit of address space (ulimit -v) or strict overcommit does that",
        bytes, free_bytes);
 }
 
@@ -63,33 +47,6 @@ Buffer allocate_pages(size_t bytes, size_t free_bytes) {
 }
 
 }  // namespace
-
-MemoryState memory_state() {
-  MemoryState state;
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  size_t kib = 0;
-  while (file >> key >> kib) {
-    std::getline(file, unit);
-    if (key == "MemTotal:") state.total_bytes = kib * 1024;
-    if (key == "MemAvailable:") state.free_bytes = kib * 1024;
-  }
-  if (state.total_bytes == 0) {
-    state.total_bytes =
-        static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    state.free_bytes = state.total_bytes;
-  }
-  const size_t limit = read_number("/sys/fs/cgroup/memory.max");
-  if (limit < state.total_bytes) {
-    state.total_bytes = limit;
-    const size_t charged = read_number("/sys/fs/cgroup/memory.current");
-    if (charged != kUnlimited) {
-      const size_t used = charged - std::min(charged, cached_file_bytes());
-      state.free_bytes = std::min(state.free_bytes, limit - std::min(limit, used));
-    }
-  }
-  return state;
-}
 
 Buffer allocate_memory(size_t bytes) {
   if (bytes == 0) return Buffer();

@@ -9,14 +9,6 @@ namespace zipage::cpu {
 
 inline constexpr size_t kAlignment = 64;  // a cache line, and the widest vector
 
-// Bytes of memory that the machine, or the control group of this process, has in all and could
-// still hand out.
-struct MemoryState {
-  size_t total_bytes = 0;
-  size_t free_bytes = 0;
-};
-MemoryState memory_state();
-
 // Aligned to kAlignment; large pieces lie on huge pages where the system has them and are touched
 // at once, so that no step pays for page faults. Throws kResourceExhausted with both sizes when the
 // memory is not there.
