@@ -1,8 +1,10 @@
 #include "base/gguf_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -123,7 +125,9 @@ const char* to_string(GgufType type) {
 // Takes bytes from the front; never past the end.
 class GgufFile::Reader {
  public:
-  Reader(std::span<const std::byte> file, const std::string& path) : file_(file), path_(path) {}
+  // `image`: where the bytes are fetched from before they are read; null: they are there.
+  Reader(std::span<const std::byte> file, const std::string& path, const FileImage* image)
+      : file_(file), path_(path), image_(image) {}
 
   uint64_t position() const { return position_; }
   uint64_t rest() const { return file_.size() - position_; }
@@ -135,7 +139,12 @@ class GgufFile::Reader {
     }
     const auto taken = file_.subspan(position_, bytes);
     position_ += bytes;
+    fetch_to(position_);
     return taken;
+  }
+  // What is left, unread.
+  std::span<const std::byte> take_rest() {
+    return file_.subspan(std::exchange(position_, file_.size()));
   }
   template <typename T>
   T number(std::string_view what) {
@@ -184,16 +193,26 @@ class GgufFile::Reader {
     }
   }
 
+  void fetch_to(uint64_t end) {
+    constexpr uint64_t kAhead = 1 << 20;
+    if (image_ == nullptr || end <= fetched_) return;
+    end = std::max(end, std::min<uint64_t>(fetched_ + kAhead, file_.size()));
+    image_->fetch(file_.data() + fetched_, end - fetched_);
+    fetched_ = end;
+  }
+
   std::span<const std::byte> file_;
   const std::string& path_;
+  const FileImage* image_;
   uint64_t position_ = 0;
+  uint64_t fetched_ = 0;
 };
 
 GgufFile GgufFile::open(const std::string& path) {
   GgufFile file;
-  file.mapping_ = MappedFile::open(path);
+  file.image_ = FileImage::open(path);
   file.path_ = path;
-  file.read_all(file.mapping_.data());
+  file.read_all(file.image_.data());
   return file;
 }
 
@@ -205,7 +224,7 @@ GgufFile GgufFile::parse(std::span<const std::byte> bytes, const std::string& pa
 }
 
 void GgufFile::read_all(std::span<const std::byte> file) {
-  Reader reader(file, path_);
+  Reader reader(file, path_, image_.size() > 0 ? &image_ : nullptr);
   if (as_text(reader.take(4, "the magic number")) != "GGUF") {
     fail(StatusCode::kDataLoss, "{}: the file does not start with 'GGUF'", path_);
   }
@@ -227,7 +246,7 @@ void GgufFile::read_all(std::span<const std::byte> file) {
   if (num_tensors == 0) return;
   const uint64_t padding = (alignment_ - reader.position() % alignment_) % alignment_;
   reader.take(padding, "the padding before the data");
-  data_ = reader.take(reader.rest(), "the data");
+  data_ = reader.take_rest();
 }
 
 void GgufFile::read_metadata(Reader& reader, uint64_t count) {

@@ -71,7 +71,7 @@ class GgufFile {
 
   const std::string& path() const { return path_; }
   // Empty after parse().
-  const MappedFile& mapping() const { return mapping_; }
+  const FileImage& image() const { return image_; }
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
   const std::vector<GgufTensorInfo>& tensors() const { return tensors_; }
@@ -108,7 +108,7 @@ class GgufFile {
                               const GgufValue& value,
                               const char* expected) const;
 
-  MappedFile mapping_;
+  FileImage image_;
   std::string path_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;

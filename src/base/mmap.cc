@@ -25,10 +25,13 @@ class FileDescriptor {
     fail(absent ? StatusCode::kNotFound : StatusCode::kInvalidArgument, "cannot open '{}': {}",
          path, std::strerror(reason));
   }
-  ~FileDescriptor() { ::close(fd_); }
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -44,41 +47,81 @@ size_t regular_file_size(int fd, const std::string& path) {
 
 }  // namespace
 
-MappedFile MappedFile::open(const std::string& path) {
-  const FileDescriptor file(path);
-  MappedFile mapped;
-  mapped.path_ = path;
+FileImage FileImage::open(const std::string& path) {
+  FileDescriptor file(path);
+  FileImage image;
+  image.path_ = path;
   const size_t size = regular_file_size(file.get(), path);
-  if (size == 0) return mapped;  // mmap refuses length 0
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (size == 0) return image;  // mmap refuses length 0
+  // Without access it takes no memory, and is not counted as if it did.
+  void* data = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    fail(StatusCode::kResourceExhausted, "cannot map the {} bytes of '{}': {}", size, path,
-         std::strerror(errno));
+    fail(StatusCode::kResourceExhausted, "no address space for the {} bytes of '{}': {}", size,
+         path, std::strerror(errno));
   }
-  mapped.data_ = static_cast<const std::byte*>(data);
-  mapped.size_ = size;
-  return mapped;
+  ::madvise(data, size, MADV_HUGEPAGE);  // advice: a refusal changes nothing
+  image.data_ = static_cast<std::byte*>(data);
+  image.size_ = size;
+  image.fd_ = file.release();
+  return image;
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+FileImage::~FileImage() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
-void MappedFile::drop(const std::byte* begin, size_t bytes) const {
+size_t FileImage::offset_of(const std::byte* begin, size_t bytes) const {
   // As numbers: pointers into different objects have no order.
   const auto base = reinterpret_cast<uintptr_t>(data_);
   const auto first = reinterpret_cast<uintptr_t>(begin);
-  if (data_ == nullptr || first < base || first - base > size_ || bytes > size_ - (first - base))
-    return;
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const uintptr_t from = (first + page - 1) / page * page;
-  const uintptr_t to = (first + bytes) / page * page;
-  // Advice: a refusal changes nothing.
-  if (from < to) ::madvise(const_cast<std::byte*>(data_ + (from - base)), to - from, MADV_DONTNEED);
+  const bool inside =
+      data_ != nullptr && first >= base && first - base <= size_ && bytes <= size_ - (first - base);
+  return inside ? first - base : std::string::npos;
 }
 
-void MappedFile::swap(MappedFile& other) noexcept {
+void FileImage::fetch(const std::byte* begin, size_t bytes) const {
+  const size_t offset = offset_of(begin, bytes);
+  if (offset == std::string::npos || bytes == 0) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t from = offset / page * page;
+  if (::mprotect(data_ + from, offset + bytes - from, PROT_READ | PROT_WRITE) != 0) {
+    fail(StatusCode::kResourceExhausted, "no memory for {} bytes of '{}': {}", bytes, path_,
+         std::strerror(errno));
+  }
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t count =
+        ::pread(fd_, data_ + offset + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      fail(StatusCode::kDataLoss, "cannot read '{}' at byte {}: {}", path_, offset + done,
+           std::strerror(errno));
+    }
+    if (count == 0) {
+      fail(StatusCode::kDataLoss,
+           "'{}' ends at byte {} but had {} bytes when it was opened: it was cut while it was read",
+           path_, offset + done, size_);
+    }
+    done += static_cast<size_t>(count);
+  }
+}
+
+void FileImage::drop(const std::byte* begin, size_t bytes) const {
+  const size_t offset = offset_of(begin, bytes);
+  if (offset == std::string::npos) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t from = (offset + page - 1) / page * page;
+  const size_t to = (offset + bytes) / page * page;
+  if (from >= to) return;
+  // Without access again, so that a read of what is gone is noticed.
+  ::madvise(data_ + from, to - from, MADV_DONTNEED);
+  ::mprotect(data_ + from, to - from, PROT_NONE);
+}
+
+void FileImage::swap(FileImage& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
 }

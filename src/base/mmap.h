@@ -1,6 +1,10 @@
-// Files of a model: mapped read-only (MappedFile), or read whole when they are small.
+// Files of a model: large ones read piece by piece into a place of their own (FileImage), small ones
+// read whole.
 //
-// Threads: a mapping may be read by any thread; its owner moves or destroys it.
+// Why no file is mapped: reading a mapping of a file that another process has cut short raises
+// SIGBUS, which ends the program. A read that comes back short is an error that names the file.
+//
+// Threads: one thread fetches and drops; what is there may be read by any thread.
 #pragma once
 
 #include <cstddef>
@@ -10,39 +14,50 @@
 
 namespace zipage {
 
-// Move-only owner of a read-only mapping of a whole file. The bytes stay where they are when the
-// object moves. A file that another process shortens while it is mapped is beyond our help
-// (SIGBUS).
-class MappedFile {
+// Move-only. The bytes of a file at fixed addresses: address space for all of them, memory only for
+// those that were fetched. Anything else must not be touched. The bytes stay where they are when
+// the object moves.
+//
+//   const FileImage image = FileImage::open(path);
+//   image.fetch(image.data().data() + 8, 100);   // now these 100 bytes may be read
+//   image.drop(image.data().data() + 8, 100);    // their memory goes back to the system
+class FileImage {
  public:
-  MappedFile() = default;
+  FileImage() = default;
   // Throws kNotFound (no such file), or kInvalidArgument (no regular file, no permission, ...).
-  static MappedFile open(const std::string& path);
-  MappedFile(MappedFile&& other) noexcept { swap(other); }
-  MappedFile& operator=(MappedFile&& other) noexcept {
+  static FileImage open(const std::string& path);
+  FileImage(FileImage&& other) noexcept { swap(other); }
+  FileImage& operator=(FileImage&& other) noexcept {
     swap(other);
     return *this;
   }
-  ~MappedFile();
+  ~FileImage();
 
   std::span<const std::byte> data() const { return {data_, size_}; }
+  // When it was opened.
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
-  // Lets the system take back the memory behind the whole pages of a range that is not needed soon;
-  // a later read brings it back from the file. Bytes outside the mapping are left alone.
+  // Reads a range from the file. Ranges outside of it, such as copies elsewhere, are left alone.
+  // Throws kDataLoss when the file has become too short, or cannot be read.
+  void fetch(const std::byte* begin, size_t bytes) const;
+  // Gives back the memory of the whole pages of a range; it must be fetched again before it is
+  // read.
   void drop(const std::byte* begin, size_t bytes) const;
 
  private:
-  void swap(MappedFile& other) noexcept;
+  void swap(FileImage& other) noexcept;
+  // The offset of a range, or npos if it is not in the image.
+  size_t offset_of(const std::byte* begin, size_t bytes) const;
 
   std::string path_;
+  int fd_ = -1;
   // Null for an empty file.
-  const std::byte* data_ = nullptr;
+  std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
 
-// The whole file. Throws as MappedFile::open does, and kInvalidArgument above `max_bytes`.
+// The whole file. Throws as FileImage::open does, and kInvalidArgument above `max_bytes`.
 std::string read_text_file(const std::string& path, size_t max_bytes = size_t{256} << 20);
 
 bool is_regular_file(const std::string& path);

@@ -91,11 +91,13 @@ Decoder::Decoder(Backend& backend,
     return packed;
   };
   const int total = config.num_layers + 1;
+  weights.fetch_rest();
   embedding_ = pack({weights.embedding}, {});
   if (!config.tie_word_embeddings) lm_head_ = pack({weights.lm_head}, {});
   if (progress) progress(1, total);
   layers_.resize(static_cast<size_t>(config.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i) {
+    weights.fetch_layer(static_cast<int32_t>(i));
     const LayerWeights& w = weights.layers[i];
     Layer& layer = layers_[i];
     layer.qkv = pack({w.q_proj, w.k_proj, w.v_proj}, w.qkv_bias());

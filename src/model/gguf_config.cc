@@ -85,7 +85,7 @@ void read_rope(const GgufSource& source, const ArchitectureKeys& keys, ModelConf
       keys.find_int("rope.dimension_count", kMaxWidth).value_or(config.head_dim));
   read_scaling(source.file(), keys, config);
   // Llama 3 scaling comes as a divisor a frequency.
-  if (source.find("rope_freqs.weight") == nullptr) return;
+  if (!source.contains("rope_freqs.weight")) return;
   const HostTensor& divisors = source.get("rope_freqs.weight", {rope.rotary_dim / 2});
   rope.frequency_divisors.resize(static_cast<size_t>(rope.rotary_dim / 2));
   dequantize(divisors, rope.frequency_divisors);
@@ -123,7 +123,7 @@ void read_head_sizes(const GgufFile& file, const ArchitectureKeys& keys, ModelCo
 // Rows of the embedding: the key vocab_size is optional.
 void read_embedding(const GgufSource& source, const ArchitectureKeys& keys, ModelConfig& config) {
   const std::string name = tensor_name(WeightNaming::kGguf, TensorRole::kEmbedding);
-  const HostTensor* embedding = source.find(name);
+  const HostTensor* embedding = source.peek(name);
   if (embedding == nullptr) {
     fail(StatusCode::kNotFound, "{}: tensor '{}' is missing", source.path(), name);
   }
@@ -190,7 +190,7 @@ ModelConfig parse_gguf_config(const GgufSource& source) {
   read_embedding(source, keys, config);
   read_rope(source, keys, config);
   const auto has = [&](TensorRole role) {
-    return source.find(tensor_name(WeightNaming::kGguf, role, 0)) != nullptr;
+    return source.contains(tensor_name(WeightNaming::kGguf, role, 0));
   };
   config.tie_word_embeddings = !has(TensorRole::kLmHead);
   config.attention_bias = has(TensorRole::kQBias);

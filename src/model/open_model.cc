@@ -27,7 +27,11 @@ void keep_own_head(OpenedModel& model) {
   const std::string embedding_name = tensor_name(source.naming(), TensorRole::kEmbedding);
   if (!source.contains(head_name) || !source.contains(embedding_name)) return;
   const HostTensor* head = source.find(head_name);
-  if (same_content(*head, *source.find(embedding_name))) return;
+  const HostTensor* embedding = source.find(embedding_name);
+  const bool same = same_content(*head, *embedding);
+  source.release(*head);
+  source.release(*embedding);
+  if (same) return;
   model.config.tie_word_embeddings = false;
   model.warnings.push_back(
       fmt::format("{}: the config says tie_word_embeddings, but tensor '{}' of the file differs "

@@ -20,12 +20,12 @@ class Loader {
   Loader(const WeightSource& source, int32_t layer) : source_(source), layer_(layer) {}
 
   HostTensor matrix(TensorRole role, int64_t rows, int64_t columns) const {
-    const HostTensor& tensor = source_.get(name(role), {rows, columns});
+    const HostTensor& tensor = source_.require(name(role), {rows, columns});
     if (!is_weight_type(tensor.dtype)) fail_type(tensor, "a float type or a packed type");
     return tensor;
   }
   HostTensor vector(TensorRole role, int64_t extent) const {
-    const HostTensor& tensor = source_.get(name(role), {extent});
+    const HostTensor& tensor = source_.require(name(role), {extent});
     if (!is_weight_type(tensor.dtype) || is_packed(tensor.dtype)) fail_type(tensor, "a float type");
     return tensor;
   }
@@ -35,7 +35,7 @@ class Loader {
                                             TensorRole role,
                                             int64_t extent) const {
     if (wanted) return vector(role, extent);
-    if (source_.find(name(role)) != nullptr) {
+    if (source_.contains(name(role))) {
       fail(StatusCode::kDataLoss, "{}: tensor '{}' exists, but the config says {} is false",
            source_.path(), name(role), field);
     }
@@ -61,9 +61,14 @@ std::vector<HostTensor> present(std::initializer_list<std::optional<HostTensor>>
   return list;
 }
 
-void deinterleave(std::optional<HostTensor>& tensor, LayerWeights& layer, int32_t head_dim) {
+void deinterleave(const WeightSource& source,
+                  std::optional<HostTensor>& tensor,
+                  LayerWeights& layer,
+                  int32_t head_dim) {
   if (!tensor) return;
+  source.fetch(*tensor);
   layer.owned.push_back(deinterleave_rows(*tensor, head_dim));
+  source.release(*tensor);
   tensor->data = layer.owned.back().get();
 }
 
@@ -104,6 +109,16 @@ std::vector<HostTensor> LayerWeights::qkv_bias() const { return present({q_bias,
 std::vector<HostTensor> LayerWeights::o_bias() const { return present({o_proj_bias}); }
 std::vector<HostTensor> LayerWeights::gate_up_bias() const { return present({gate_bias, up_bias}); }
 std::vector<HostTensor> LayerWeights::down_bias() const { return present({down_proj_bias}); }
+
+void ModelWeights::fetch_layer(int32_t layer) const {
+  for (const HostTensor& tensor : all_tensors(layers.at(static_cast<size_t>(layer)))) {
+    source->fetch(tensor);
+  }
+}
+
+void ModelWeights::fetch_rest() const {
+  for (const HostTensor& tensor : {embedding, final_norm, lm_head}) source->fetch(tensor);
+}
 
 void ModelWeights::release_layer(int32_t layer) {
   LayerWeights& weights = layers.at(static_cast<size_t>(layer));
@@ -163,10 +178,10 @@ LayerWeights load_layer_weights(const WeightSource& source, const ModelConfig& c
   if (q_norm) w.q_norm = *q_norm;
   if (k_norm) w.k_norm = *k_norm;
   if (c.interleaved_qk) {
-    deinterleave(q_proj, w, c.head_dim);
-    deinterleave(k_proj, w, c.head_dim);
-    deinterleave(w.q_bias, w, c.head_dim);
-    deinterleave(w.k_bias, w, c.head_dim);
+    deinterleave(source, q_proj, w, c.head_dim);
+    deinterleave(source, k_proj, w, c.head_dim);
+    deinterleave(source, w.q_bias, w, c.head_dim);
+    deinterleave(source, w.k_bias, w, c.head_dim);
   }
   w.q_proj = *q_proj;
   w.k_proj = *k_proj;

@@ -57,10 +57,14 @@ struct ModelWeights {
   std::vector<std::string> unused;
   const WeightSource* source = nullptr;
 
+  // The bytes of a layer, and of the tensors that belong to none, are there to be read only after
+  // these. Throw kDataLoss when a file cannot be read any more.
+  void fetch_layer(int32_t layer) const;
+  void fetch_rest() const;
   // For a backend that has packed a layer into memory of its own: frees what the layer owns, lets
   // the system take back the pages of the file, and leaves the layer empty.
   void release_layer(int32_t layer);
-  // The same for the tensors that belong to no layer; they stay readable.
+  // The same for the tensors that belong to no layer.
   void release_rest() const;
 };
 

@@ -103,7 +103,13 @@ std::string ChatTemplate::render(const std::string& messages_json,
   }
   std::string prompt;
   try {
-    prompt = template_.render(variables.finish(), std::time(nullptr));
+    // A long conversation takes more than a short one; what a template may do with it stays bounded.
+    const auto size = static_cast<int64_t>(messages_json.size() + options.tools.size() +
+                                           options.template_kwargs.size());
+    jinja::Limits limits;
+    limits.max_steps += 8 * size;
+    limits.max_bytes += 64 * size;
+    prompt = template_.render(variables.finish(), std::time(nullptr), limits);
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", where_, error.what());
   }

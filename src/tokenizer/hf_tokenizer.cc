@@ -125,7 +125,6 @@ TokenizerParts read_tokenizer_json(std::string_view text, const std::string& fil
   TokenizerParts parts;
   const JsonView model = root.at("model");
   check_model(model);
-
   const JsonView vocab = model.at("vocab");
   const auto added = root.find("added_tokens");
   const size_t num_entries = vocab.object().size() + (added ? added->array().size() : 0);

@@ -116,9 +116,15 @@ GgufSource::GgufSource(std::vector<GgufFile> files)
   }
 }
 
+void GgufSource::fetch(const HostTensor& tensor) const {
+  for (const GgufFile& part : files_) {
+    part.image().fetch(tensor.data, static_cast<size_t>(tensor.bytes()));
+  }
+}
+
 void GgufSource::release(const HostTensor& tensor) const {
   for (const GgufFile& part : files_) {
-    part.mapping().drop(tensor.data, static_cast<size_t>(tensor.bytes()));
+    part.image().drop(tensor.data, static_cast<size_t>(tensor.bytes()));
   }
 }
 

@@ -33,6 +33,7 @@ class GgufSource : public WeightSource {
   explicit GgufSource(std::vector<GgufFile> files);
 
   WeightNaming naming() const override { return WeightNaming::kGguf; }
+  void fetch(const HostTensor& tensor) const override;
   void release(const HostTensor& tensor) const override;
   // With the metadata of the model.
   const GgufFile& file() const { return files_.front(); }

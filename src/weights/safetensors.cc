@@ -39,6 +39,26 @@ constexpr std::array<TypeName, 15> kTypes = {{
     {"U64", 8, std::nullopt},
 }};
 
+// The length of the header stands first.
+constexpr size_t kLengthBytes = sizeof(uint64_t);
+
+uint64_t read_length(std::span<const std::byte> file) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) {
+    bytes |= std::to_integer<uint64_t>(file[i]) << (8 * i);
+  }
+  return bytes;
+}
+
+// As much as parse_safetensors() reads.
+void fetch_header(const FileImage& file) {
+  if (file.size() < kLengthBytes) return;
+  const std::byte* begin = file.data().data();
+  file.fetch(begin, kLengthBytes);
+  const uint64_t rest = file.size() - kLengthBytes;
+  file.fetch(begin + kLengthBytes, std::min({read_length(file.data()), rest, kMaxHeaderBytes}));
+}
+
 struct Placed {
   SafetensorsEntry entry;
   int64_t begin, end;  // bytes of the data section
@@ -90,26 +110,23 @@ Placed parse_entry(const std::string& name,
 
 std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> file,
                                                 const std::string& path) {
-  uint64_t header_bytes = 0;
-  if (file.size() < sizeof header_bytes) {
+  if (file.size() < kLengthBytes) {
     fail(StatusCode::kDataLoss, "{}: {} bytes are too few for a safetensors file", path,
          file.size());
   }
-  for (size_t i = 0; i < sizeof header_bytes; ++i) {
-    header_bytes |= std::to_integer<uint64_t>(file[i]) << (8 * i);
-  }
-  const uint64_t rest = file.size() - sizeof header_bytes;
+  const uint64_t header_bytes = read_length(file);
+  const uint64_t rest = file.size() - kLengthBytes;
   if (header_bytes > std::min(rest, kMaxHeaderBytes)) {
     fail(StatusCode::kDataLoss,
          "{}: header of {} bytes in a file of {}; truncated, or not a safetensors file", path,
          header_bytes, file.size());
   }
-  const std::string_view header(reinterpret_cast<const char*>(file.data()) + sizeof header_bytes,
+  const std::string_view header(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                                 header_bytes);
   if (header.empty() || header.front() != '{') {
     fail(StatusCode::kDataLoss, "{}: the header does not start with '{{'", path);
   }
-  const std::span<const std::byte> data = file.subspan(sizeof header_bytes + header_bytes);
+  const std::span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
   std::vector<Placed> placed;
   for (const auto& [name, info] : JsonValue::parse(header, path).members()) {
     if (name == "__metadata__") {
@@ -159,14 +176,21 @@ std::unique_ptr<SafetensorsSource> SafetensorsSource::open(const std::string& fo
   return source;
 }
 
+void SafetensorsSource::fetch(const HostTensor& tensor) const {
+  for (const FileImage& file : files_) {
+    file.fetch(tensor.data, static_cast<size_t>(tensor.bytes()));
+  }
+}
+
 void SafetensorsSource::release(const HostTensor& tensor) const {
-  for (const MappedFile& file : files_) {
+  for (const FileImage& file : files_) {
     file.drop(tensor.data, static_cast<size_t>(tensor.bytes()));
   }
 }
 
 void SafetensorsSource::add_file(const std::string& path, const Places& places) {
-  const MappedFile& file = files_.emplace_back(MappedFile::open(path));
+  const FileImage& file = files_.emplace_back(FileImage::open(path));
+  fetch_header(file);
   for (SafetensorsEntry& parsed : parse_safetensors(file.data(), path)) {
     const auto place = places.find(parsed.tensor.name);
     if (place != places.end() && place->second != path) continue;

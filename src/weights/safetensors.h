@@ -32,6 +32,7 @@ class SafetensorsSource : public WeightSource {
  public:
   static std::unique_ptr<SafetensorsSource> open(const std::string& folder);
   WeightNaming naming() const override { return WeightNaming::kHuggingFace; }
+  void fetch(const HostTensor& tensor) const override;
   void release(const HostTensor& tensor) const override;
 
  private:
@@ -41,7 +42,7 @@ class SafetensorsSource : public WeightSource {
   void add_file(const std::string& path, const Places& places);
   void add_shards(const std::string& folder, const std::string& index_path);
 
-  std::vector<MappedFile> files_;
+  std::vector<FileImage> files_;
 };
 
 }  // namespace zipage

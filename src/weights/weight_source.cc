@@ -28,7 +28,9 @@ void WeightSource::add(Entry entry) {
     // Real files align their tensors; this keeps the promise for the others.
     if (reinterpret_cast<uintptr_t>(tensor.data) % required_alignment(tensor.dtype) != 0) {
       auto copy = std::make_unique<std::byte[]>(bytes);
+      fetch(tensor);
       std::memcpy(copy.get(), tensor.data, bytes);
+      release(tensor);
       tensor.data = copy.get();
       aligned_copies_.push_back(std::move(copy));
     }
@@ -43,6 +45,18 @@ const WeightSource::Entry* WeightSource::entry(std::string_view name) const {
 }
 
 const HostTensor* WeightSource::find(std::string_view name) const {
+  const HostTensor* tensor = peek(name);
+  if (tensor != nullptr) fetch(*tensor);
+  return tensor;
+}
+
+const HostTensor& WeightSource::get(std::string_view name, const Shape& expected_shape) const {
+  const HostTensor& tensor = require(name, expected_shape);
+  fetch(tensor);
+  return tensor;
+}
+
+const HostTensor* WeightSource::peek(std::string_view name) const {
   const Entry* found = entry(name);
   if (found == nullptr) return nullptr;
   if (!found->unsupported_type.empty()) {
@@ -52,8 +66,8 @@ const HostTensor* WeightSource::find(std::string_view name) const {
   return &found->tensor;
 }
 
-const HostTensor& WeightSource::get(std::string_view name, const Shape& expected_shape) const {
-  const HostTensor* tensor = find(name);
+const HostTensor& WeightSource::require(std::string_view name, const Shape& expected_shape) const {
+  const HostTensor* tensor = peek(name);
   if (tensor == nullptr) {
     const auto why = absent_.find(name);
     fail(StatusCode::kNotFound, "{}: tensor '{}' of shape {} is missing{}", path_, name,

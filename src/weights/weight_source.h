@@ -17,7 +17,10 @@ namespace zipage {
 // How the tensors of a source are called, and how q and k rows are ordered.
 enum class WeightNaming { kHuggingFace, kGguf };
 
-// Owns the bytes that its tensors point to. Immutable once made: any thread may read it.
+// Owns the bytes that its tensors point to. They come from files when they are fetched: find() and
+// get() do so, a caller that describes many tensors first uses peek() and require(), and fetches
+// each before it reads it. Fetching and releasing are for one thread, the loading one; what was
+// fetched may be read by any.
 // Data is aligned to the element's size (packed types: to 2 bytes, their scales are f16).
 class WeightSource {
  public:
@@ -26,15 +29,20 @@ class WeightSource {
   WeightSource& operator=(const WeightSource&) = delete;
 
   bool contains(std::string_view name) const { return entry(name) != nullptr; }
-  // Null when there is no such tensor. Throws kUnimplemented when its element type is one that
+  // Null when there is no such tensor. Throws kDataLoss when its file cannot be read any more,
+  // kUnimplemented when its element type is one that
   // Zipage cannot use.
   const HostTensor* find(std::string_view name) const;
   // Throws kNotFound, or kDataLoss when the shape is not `expected_shape`: file, tensor, both
   // shapes.
   const HostTensor& get(std::string_view name, const Shape& expected_shape) const;
+  // The same, but the bytes are not there to be read yet.
+  const HostTensor* peek(std::string_view name) const;
+  const HostTensor& require(std::string_view name, const Shape& expected_shape) const;
 
-  // The tensor's bytes are not needed soon: the system may take back the memory they sit in. They
-  // can still be read.
+  // Reads the tensor's bytes from its file. Throws kDataLoss.
+  virtual void fetch(const HostTensor&) const {}
+  // The tensor's bytes are not needed any more: the system takes back the memory they sit in.
   virtual void release(const HostTensor& tensor) const = 0;
 
   std::vector<std::string> names() const;  // sorted

@@ -53,6 +53,7 @@ TEST(EmbeddedModelTest, WeightsAreComplete) {
   EXPECT_EQ(weights.lm_head.data, weights.embedding.data);
   EXPECT_EQ(weights.layers[9].q_proj.shape, (Shape{384, 384}));
   EXPECT_TRUE(weights.layers[9].qkv_bias().empty());
+  for (int32_t layer = 0; layer < 10; ++layer) weights.fetch_layer(layer);
   for (const LayerWeights& layer : weights.layers) {
     double sum = 0;
     for (const float value : to_f32(layer.input_norm)) {

@@ -1,5 +1,6 @@
 #include "weights/gguf.h"
 
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -83,7 +84,7 @@ TEST(GgufSourceTest, AModelMayComeInParts) {
                [&] { GgufSource::open(first); });
 }
 
-TEST(GgufSourceTest, ReleasedTensorsCanStillBeRead) {
+TEST(GgufSourceTest, ReleasedTensorsCanBeFetchedAgain) {
   GgufBuilder builder;
   builder.tensor("a", {100000}, 0, std::string(400000, 'x')).tensor("b", {1}, 0, "abcd");
   TempFolder folder;
@@ -91,6 +92,7 @@ TEST(GgufSourceTest, ReleasedTensorsCanStillBeRead) {
   const HostTensor& a = source->get("a", {100000});
   EXPECT_EQ(a.data[200000], std::byte{'x'});
   source->release(a);
+  source->fetch(a);
   EXPECT_EQ(a.data[200000], std::byte{'x'});
   EXPECT_EQ(a.data[0], std::byte{'x'});
   EXPECT_EQ(source->get("b", {1}).data[0], std::byte{'a'});
@@ -127,6 +129,21 @@ TEST(GgufSourceTest, BrokenTensorsAreNamed) {
          [](auto& f) { f.tensor("a", {16}, 0, std::string(64, 0)).raw_tensor("b", {2}, 0, 32); });
   expect("same bytes twice", {"'a'", "'b'", "overlap"},
          [](auto& f) { f.tensor("a", {1}, 0, "abcd").raw_tensor("b", {1}, 0, 0); });
+}
+
+// Another process shortens the file while the model is loaded.
+TEST(GgufTest, AFileThatIsCutAfterItWasOpenedIsAnError) {
+  test::TempFolder folder;
+  test::GgufBuilder builder;
+  builder.string("general.architecture", "llama");
+  builder.tensor("a", {25000}, 0, std::string(100'000, 'x'));
+  builder.tensor("b", {25000}, 0, std::string(100'000, 'y'));
+  const std::string path = folder.write("m.gguf", builder.build());
+  const auto source = GgufSource::open(path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1000);
+  EXPECT_EQ(source->get("a", {25000}).data[99'999], std::byte{'x'});
+  EXPECT_EQ(source->file().get_string("general.architecture"), "llama");
+  test::expect_error(StatusCode::kDataLoss, {path, "cut"}, [&] { source->get("b", {25000}); });
 }
 
 }  // namespace

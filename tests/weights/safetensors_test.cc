@@ -1,5 +1,7 @@
 #include "weights/safetensors.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -85,6 +87,35 @@ TEST(SafetensorsTest, ATypeThatIsNotKnownIsAnErrorOnlyWhenAskedFor) {
   EXPECT_TRUE(source->contains("a"));
   EXPECT_FALSE(source->contains("b"));
   expect_error(StatusCode::kUnimplemented, {path, "'a'", "F4"}, [&] { source->find("a"); });
+}
+
+// Another process shortens the file while the model is loaded.
+TEST(SafetensorsTest, AFileThatIsCutAfterItWasOpenedIsAnError) {
+  TempFolder folder;
+  std::string header = R"({"a":{"dtype":"F32","shape":[25000],"data_offsets":[0,100000]},)"
+                       R"("b":{"dtype":"F32","shape":[25000],"data_offsets":[100000,200000]}})";
+  // Aligned: nothing has to be copied when the file is opened.
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const std::string path =
+      folder.write("model.safetensors", safetensors(header, std::string(200'000, 'x')));
+  const auto source = SafetensorsSource::open(folder.path());
+  std::filesystem::resize_file(path, 150'000);
+  EXPECT_EQ(source->get("a", {25000}).data[99'999], std::byte{'x'});
+  EXPECT_EQ(source->require("b", {25000}).shape, (Shape{25000}));
+  expect_error(StatusCode::kDataLoss, {path, "150000", "cut"}, [&] { source->get("b", {25000}); });
+  expect_error(StatusCode::kDataLoss, {path, "150000", "cut"}, [&] { source->find("b"); });
+}
+
+TEST(SafetensorsTest, AReleasedTensorCanBeFetchedAgain) {
+  TempFolder folder;
+  folder.write("model.safetensors",
+               safetensors(R"({"a":{"dtype":"U8","shape":[100000],"data_offsets":[0,100000]}})",
+                           std::string(100'000, 'x')));
+  const auto source = SafetensorsSource::open(folder.path());
+  const HostTensor& a = source->get("a", {100000});
+  source->release(a);
+  source->fetch(a);
+  EXPECT_EQ(std::count(a.data, a.data + 100'000, std::byte{'x'}), 100'000);
 }
 
 struct Broken {

@@ -7,10 +7,10 @@
 namespace zipage::jinja {
 
 Value Interpreter::evaluate(const Expr& expr) {
-  step();
-  if (++depth_ > limits_.max_depth) {
+  budget_.work(1);
+  if (++depth_ > max_depth_) {
     --depth_;
-    fail_invalid("nested deeper than {} evaluations", limits_.max_depth);
+    fail_invalid("nested deeper than {} evaluations", max_depth_);
   }
   struct Leave {
     int& depth;
@@ -67,9 +67,8 @@ Value Interpreter::evaluate(const Expr& expr) {
       std::vector<Value> items;
       items.reserve(expr.args.size());
       for (const ExprPtr& arg : expr.args) items.push_back(evaluate(*arg));
-      charge(items.size() * sizeof(Value));
-      return expr.kind == ExprKind::kList ? Value::list(std::move(items))
-                                          : Value::tuple(std::move(items));
+      return expr.kind == ExprKind::kList ? new_list(std::move(items))
+                                          : new_tuple(std::move(items));
     }
     case ExprKind::kDict:
       return evaluate_dict(expr);
@@ -79,21 +78,23 @@ Value Interpreter::evaluate(const Expr& expr) {
 
 Value Interpreter::evaluate_name(const Expr& expr) {
   for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    budget_.work(scope->variables.size() / 16);
     if (const Value* value = scope->find(expr.text)) return *value;
   }
   if (const Value* value = globals_.get<DictObject>().find(expr.text)) return *value;
   Value global = find_global(expr.text);
   if (!global.is_undefined()) return global;
-  return Value::undefined("'" + expr.text + "' is undefined");
+  return undefined("'{}' is undefined", expr.text);
 }
 
 Value Interpreter::evaluate_dict(const Expr& expr) {
   DictBuilder dict;
+  charge_entries(expr.args.size() / 2);
   for (size_t i = 0; i + 1 < expr.args.size(); i += 2) {
     const Value key = evaluate(*expr.args[i]);
+    if (key.is_string()) budget_.read(key.text().size());
     dict.set(key, evaluate(*expr.args[i + 1]));
   }
-  charge(expr.args.size() * sizeof(Value));
   return dict.finish();
 }
 
@@ -103,7 +104,7 @@ Value Interpreter::evaluate_binary(const Expr& expr) {
   if (expr.text == "or") return is_true(left) ? left : evaluate(*expr.args[1]);
   const Value right = evaluate(*expr.args[1]);
   line_ = expr.line;
-  if (expr.text == "~") return new_string(to_text(left) + to_text(right));
+  if (expr.text == "~") return new_string(to_text(budget_, left) + to_text(budget_, right));
   return arithmetic(*this, expr.text, left, right);
 }
 
@@ -114,21 +115,21 @@ Value Interpreter::evaluate_compare(const Expr& expr) {
     const std::string& op = expr.ops[i];
     bool holds = false;
     if (op == "==") {
-      holds = equals(left, right);
+      holds = equals(budget_, left, right);
     } else if (op == "!=") {
-      holds = !equals(left, right);
+      holds = !equals(budget_, left, right);
     } else if (op == "in") {
       holds = contains(*this, right, left);
     } else if (op == "not in") {
       holds = !contains(*this, right, left);
     } else if (op == "<") {
-      holds = less_than(left, right);
+      holds = less_than(budget_, left, right);
     } else if (op == ">") {
-      holds = less_than(right, left);
+      holds = less_than(budget_, right, left);
     } else if (op == "<=") {
-      holds = less_than(left, right) || equals(left, right);
+      holds = less_than(budget_, left, right) || equals(budget_, left, right);
     } else {
-      holds = less_than(right, left) || equals(left, right);
+      holds = less_than(budget_, right, left) || equals(budget_, left, right);
     }
     if (!holds) return Value::boolean(false);
     left = std::move(right);
@@ -151,8 +152,8 @@ Value Interpreter::evaluate_slice(const Expr& expr) {
   }
   const int64_t step = bounds[2].is_none() ? 1 : bounds[2].as_int();
   if (step == 0) fail_invalid("slice step cannot be zero");
-  const int64_t size = object.is_string() ? num_characters(object.text())
-                                          : static_cast<int64_t>(object.items().size());
+  const int64_t size =
+      object.is_string() ? num_characters(object) : static_cast<int64_t>(object.items().size());
   const int64_t lowest = step > 0 ? 0 : -1;
   const int64_t highest = step > 0 ? size : size - 1;
   const auto bound = [&](const Value& value, int64_t fallback) {
@@ -164,7 +165,8 @@ Value Interpreter::evaluate_slice(const Expr& expr) {
   const int64_t start = bound(bounds[0], step > 0 ? 0 : size - 1);
   const int64_t stop = bound(bounds[1], step > 0 ? size : -1);
   if (object.is_string() && step == 1) {
-    return new_string(std::string(characters(object.text(), start, std::max(start, stop))));
+    budget_.read(object.text().size());
+    return new_string(std::string(characters(object, start, std::max(start, stop))));
   }
   const std::vector<Value> items = iterate(object);
   std::vector<Value> chosen;
@@ -176,8 +178,8 @@ Value Interpreter::evaluate_slice(const Expr& expr) {
     chosen.push_back(items[static_cast<size_t>(step > 0 ? start + offset : start - offset)]);
     if (stride > static_cast<uint64_t>(span)) break;
   }
-  if (object.is(Kind::kTuple)) return Value::tuple(std::move(chosen));
-  if (object.is(Kind::kList)) return Value::list(std::move(chosen));
+  if (object.is(Kind::kTuple)) return new_tuple(std::move(chosen));
+  if (object.is(Kind::kList)) return new_list(std::move(chosen));
   std::string text;
   for (const Value& character : chosen) text += character.text();
   return new_string(std::move(text));
@@ -205,6 +207,8 @@ CallArgs Interpreter::evaluate_arguments(const Expr& expr) {
     if (!named.is_dict()) fail_invalid("argument after ** must be a mapping");
     for (const auto& [name, value] : named.get<DictObject>().entries) {
       if (!name.is_string()) fail_invalid("keywords must be strings");
+      charge_entries(1);
+      budget_.make(name.text().size());
       args.named.emplace_back(name.text(), value);
     }
   }
@@ -212,8 +216,11 @@ CallArgs Interpreter::evaluate_arguments(const Expr& expr) {
 }
 
 Value Interpreter::call(const Value& callee, CallArgs& args) {
-  step();
-  if (callee.is(Kind::kCallable)) return callee.get<CallableObject>().function(*this, args);
+  if (callee.is(Kind::kCallable)) {
+    const auto& callable = callee.get<CallableObject>();
+    charge_operands(callable.self, args);
+    return callable.function(*this, args);
+  }
   if (callee.is(Kind::kLoop)) {
     const Value recursive = callee.get<LoopObject>().call;
     if (recursive.is_undefined()) fail_invalid("the loop is not recursive");
@@ -224,6 +231,9 @@ Value Interpreter::call(const Value& callee, CallArgs& args) {
 }
 
 Value Interpreter::attribute(const Value& value, const std::string& name) {
+  // A method found is an object of its own.
+  budget_.work(1);
+  budget_.read(name.size());
   switch (value.kind()) {
     case Kind::kUndefined:
       fail_undefined(value);
@@ -234,45 +244,51 @@ Value Interpreter::attribute(const Value& value, const std::string& name) {
       return loop_attribute(value.get<LoopObject>(), name);
     default: {
       Value method = find_method(value, name);
-      if (!method.is_undefined() || method.identity() != nullptr) return method;
+      if (!method.is_undefined() || method.identity() != nullptr) {
+        budget_.make(sizeof(CallableObject) + 2 * kObjectBytes);
+        return method;
+      }
       if (value.is_dict()) {
         if (const Value* found = value.get<DictObject>().find(name)) return *found;
       }
     }
   }
-  return Value::undefined("'" + std::string(type_name(value)) + " object' has no attribute '" +
-                          name + "'");
+  return undefined("'{} object' has no attribute '{}'", type_name(value), name);
 }
 
 Value Interpreter::item(const Value& value, const Value& key) {
+  budget_.work(1);
+  if (key.is_string()) budget_.read(key.text().size());
   if (value.is_undefined()) fail_undefined(value);
   if (value.is_dict()) {
     if (const Value* found = value.get<DictObject>().find(key)) return *found;
   } else if ((value.is_sequence() || value.is_string()) && key.is_integral()) {
-    const int64_t size = value.is_string() ? num_characters(value.text())
-                                           : static_cast<int64_t>(value.items().size());
+    const int64_t size =
+        value.is_string() ? num_characters(value) : static_cast<int64_t>(value.items().size());
     int64_t i = key.as_int();
     if (i < 0) i += size;
     if (i >= 0 && i < size) {
       if (!value.is_string()) return value.items()[static_cast<size_t>(i)];
-      return new_string(std::string(characters(value.text(), i, i + 1)));
+      if (!value.get<StringObject>().is_ascii) budget_.walk(value.text().size());
+      return new_string(std::string(characters(value, i, i + 1)));
     }
   }
   if (key.is_string()) return attribute(value, key.text());
-  return Value::undefined("'" + std::string(type_name(value)) + " object' has no element " +
-                          to_repr(key));
+  return undefined("'{} object' has no element {}", type_name(value), to_short_text(key));
 }
 
 Value Interpreter::apply_filter(const std::string& name, const Value& value, CallArgs& args) {
+  charge_operands(value, args);
   for (const auto find : {find_text_filter, find_list_filter, find_value_filter}) {
     if (const Filter filter = find(name)) return filter(*this, value, args);
   }
-  fail_invalid("there is no filter '{}'", name);
+  fail_invalid("there is no filter '{}'", shortened(name));
 }
 
 bool Interpreter::apply_test(const std::string& name, const Value& value, CallArgs& args) {
+  budget_.work(1);
   if (const Test test = find_test(name)) return test(*this, value, args);
-  fail_invalid("there is no test '{}'", name);
+  fail_invalid("there is no test '{}'", shortened(name));
 }
 
 Arguments::Arguments(const char* function,

@@ -20,6 +20,7 @@ Value look_up(Interpreter& interpreter, Value value, const Value& path) {
     const bool numeric =
         !part.empty() && part.size() < 10 &&
         std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    interpreter.budget().read(part.size());
     value =
         interpreter.item(value, numeric ? Value::integer(std::stoi(part)) : Value::string(part));
     if (dot == std::string_view::npos) return value;
@@ -27,8 +28,10 @@ Value look_up(Interpreter& interpreter, Value value, const Value& path) {
   }
 }
 
-Value folded(const Value& value, bool case_sensitive) {
-  return value.is_string() && !case_sensitive ? Value::string(to_lower(value.text())) : value;
+Value folded(Interpreter& interpreter, const Value& value, bool case_sensitive) {
+  if (!value.is_string() || case_sensitive) return value;
+  interpreter.budget().walk(value.text().size());
+  return interpreter.new_string(to_lower(value.text()));
 }
 
 Value first(Interpreter& interpreter, const Value& value, const CallArgs&) {
@@ -61,31 +64,32 @@ Value length(Interpreter&, const Value& value, const CallArgs&) {
 }
 
 Value list(Interpreter& interpreter, const Value& value, const CallArgs&) {
-  return Value::list(interpreter.iterate(value));
+  return interpreter.new_list(interpreter.iterate(value));
 }
 
 Value join(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
   const Arguments args("join", call_args, {"d", "attribute"});
-  const std::string separator = args.has(0) ? to_text(args.get(0)) : "";
+  Budget& budget = interpreter.budget();
+  const std::string separator = args.has(0) ? to_text(budget, args.get(0)) : "";
   std::string out;
   bool is_first = true;
   for (Value& item : interpreter.iterate(value)) {
     if (args.has(1) && !args.get(1).is_none()) {
       item = look_up(interpreter, std::move(item), args.get(1));
     }
-    const std::string text = to_text(item);
-    interpreter.charge(separator.size() + text.size());
+    const std::string text = to_text(budget, item);
+    budget.make(separator.size() + text.size());
     if (!is_first) out += separator;
     is_first = false;
     out += text;
   }
-  return Value::string(std::move(out));
+  return interpreter.new_string(std::move(out));
 }
 
 Value reverse(Interpreter& interpreter, const Value& value, const CallArgs&) {
   std::vector<Value> items = interpreter.iterate(value);
   std::reverse(items.begin(), items.end());
-  if (!value.is_string()) return Value::generator(std::move(items));
+  if (!value.is_string()) return interpreter.new_generator(std::move(items));
   std::string out;
   for (const Value& item : items) out += item.text();
   return interpreter.new_string(std::move(out));
@@ -104,25 +108,29 @@ Value sort(Interpreter& interpreter, const Value& value, const CallArgs& call_ar
         for (;;) {
           const size_t comma = rest.find(',');
           parts.push_back(
-              folded(look_up(interpreter, item, Value::string(std::string(rest.substr(0, comma)))),
+              folded(interpreter,
+                     look_up(interpreter, item, Value::string(std::string(rest.substr(0, comma)))),
                      case_sensitive));
           if (comma == std::string_view::npos) break;
           rest.remove_prefix(comma + 1);
         }
       } else {
-        parts.push_back(folded(look_up(interpreter, item, args.get(2)), case_sensitive));
+        parts.push_back(
+            folded(interpreter, look_up(interpreter, item, args.get(2)), case_sensitive));
       }
-      key = parts.size() == 1 ? parts.front() : Value::list(std::move(parts));
+      key = parts.size() == 1 ? parts.front() : interpreter.new_list(std::move(parts));
     }
-    keyed.emplace_back(folded(key, case_sensitive), std::move(item));
+    interpreter.budget().make(2 * sizeof(Value));
+    keyed.emplace_back(folded(interpreter, key, case_sensitive), std::move(item));
   }
   const bool backwards = args.boolean(0, false);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return backwards ? less_than(b.first, a.first) : less_than(a.first, b.first);
+    return backwards ? less_than(interpreter.budget(), b.first, a.first)
+                     : less_than(interpreter.budget(), a.first, b.first);
   });
   std::vector<Value> out;
   for (auto& entry : keyed) out.push_back(std::move(entry.second));
-  return Value::list(std::move(out));
+  return interpreter.new_list(std::move(out));
 }
 
 Value unique(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
@@ -131,18 +139,21 @@ Value unique(Interpreter& interpreter, const Value& value, const CallArgs& call_
   std::vector<Value> out;
   for (Value& item : interpreter.iterate(value)) {
     const bool by_attribute = args.has(1) && !args.get(1).is_none();
-    const Value key = folded(by_attribute ? look_up(interpreter, item, args.get(1)) : item,
-                             args.boolean(0, false));
+    const Value key =
+        folded(interpreter, by_attribute ? look_up(interpreter, item, args.get(1)) : item,
+               args.boolean(0, false));
     if (seen.find(key) != nullptr) continue;
+    interpreter.charge_entries(1);
     seen.set(key, Value::none());
     out.push_back(std::move(item));
   }
-  return Value::generator(std::move(out));
+  return interpreter.new_generator(std::move(out));
 }
 
 Value map(Interpreter& interpreter, const Value& value, const CallArgs& args) {
   std::vector<Value> out;
-  if (!is_true(value)) return Value::generator({});  // none and the like are as good as empty
+  if (!is_true(value))
+    return interpreter.new_generator({});  // none and the like are as good as empty
   if (args.positional.empty()) {
     const Arguments named("map", args, {"attribute", "default"});
     const Value path = named.required(0);
@@ -159,7 +170,7 @@ Value map(Interpreter& interpreter, const Value& value, const CallArgs& args) {
       out.push_back(interpreter.apply_filter(name, item, rest));
     }
   }
-  return Value::generator(std::move(out));
+  return interpreter.new_generator(std::move(out));
 }
 
 // select, reject, selectattr and rejectattr.
@@ -176,13 +187,13 @@ Value select(Interpreter& interpreter, const Value& value, const CallArgs& args)
     rest.named = args.named;
   }
   std::vector<Value> out;
-  if (!is_true(value)) return Value::generator({});
+  if (!is_true(value)) return interpreter.new_generator({});
   for (Value& item : interpreter.iterate(value)) {
     const Value tested = kByAttribute ? look_up(interpreter, item, args.positional.front()) : item;
     const bool holds = test.empty() ? is_true(tested) : interpreter.apply_test(test, tested, rest);
     if (holds == kWanted) out.push_back(std::move(item));
   }
-  return Value::generator(std::move(out));
+  return interpreter.new_generator(std::move(out));
 }
 
 Value batch(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
@@ -194,25 +205,25 @@ Value batch(Interpreter& interpreter, const Value& value, const CallArgs& call_a
   for (Value& item : interpreter.iterate(value)) {
     row.push_back(std::move(item));
     if (static_cast<int64_t>(row.size()) == size)
-      out.push_back(Value::list(std::exchange(row, {})));
+      out.push_back(interpreter.new_list(std::exchange(row, {})));
   }
   if (!row.empty()) {
     if (args.has(1) && !args.get(1).is_none()) {
       const auto missing = static_cast<size_t>(size) - row.size();
-      interpreter.charge(std::min<size_t>(missing, size_t{1} << 50) * sizeof(Value));
+      interpreter.budget().make(std::min<size_t>(missing, size_t{1} << 50) * sizeof(Value));
       row.insert(row.end(), missing, args.get(1));
     }
-    out.push_back(Value::list(std::move(row)));
+    out.push_back(interpreter.new_list(std::move(row)));
   }
-  return Value::generator(std::move(out));
+  return interpreter.new_generator(std::move(out));
 }
 
 Value slice(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
   const Arguments args("slice", call_args, {"slices", "fill_with"});
   const int64_t slices = args.integer(0, 0);
   if (slices < 1) fail_invalid("slice() needs a positive number");
-  interpreter.charge(static_cast<size_t>(std::min<int64_t>(slices, int64_t{1} << 50)) *
-                     (sizeof(Value) + sizeof(ListObject)));
+  interpreter.budget().make(static_cast<size_t>(std::min<int64_t>(slices, int64_t{1} << 50)) *
+                            (sizeof(Value) + sizeof(ListObject)));
   const std::vector<Value> items = interpreter.iterate(value);
   const auto count = static_cast<int64_t>(items.size());
   const int64_t per_slice = count / slices;
@@ -225,10 +236,10 @@ Value slice(Interpreter& interpreter, const Value& value, const CallArgs& call_a
     if (args.has(1) && !args.get(1).is_none() && i >= with_extra && with_extra > 0) {
       part.push_back(args.get(1));
     }
-    out.push_back(Value::list(std::move(part)));
+    out.push_back(interpreter.new_list(std::move(part)));
     at = end;
   }
-  return Value::generator(std::move(out));
+  return interpreter.new_generator(std::move(out));
 }
 
 Value groupby(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
@@ -243,21 +254,23 @@ Value groupby(Interpreter& interpreter, const Value& value, const CallArgs& call
   for (Value& item : interpreter.iterate(value)) {
     Value key = look_up(interpreter, item, path);
     if (key.is_undefined() && args.has(1)) key = args.get(1);
-    entries.push_back({folded(key, args.boolean(2, false)), key, std::move(item)});
+    entries.push_back({folded(interpreter, key, args.boolean(2, false)), key, std::move(item)});
   }
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return less_than(a.key, b.key); });
+  std::stable_sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+    return less_than(interpreter.budget(), a.key, b.key);
+  });
   std::vector<Value> out;
   for (size_t i = 0; i < entries.size();) {
     std::vector<Value> group;
     size_t end = i;
-    while (end < entries.size() && equals(entries[end].key, entries[i].key)) {
+    while (end < entries.size() && equals(interpreter.budget(), entries[end].key, entries[i].key)) {
       group.push_back(entries[end++].item);
     }
-    out.push_back(Value::tuple({entries[i].shown, Value::list(std::move(group))}));
+    out.push_back(
+        interpreter.new_tuple({entries[i].shown, interpreter.new_list(std::move(group))}));
     i = end;
   }
-  return Value::list(std::move(out));
+  return interpreter.new_list(std::move(out));
 }
 
 Value sum(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
@@ -281,9 +294,10 @@ Value extreme(Interpreter& interpreter, const Value& value, const CallArgs& call
   bool any = false;
   for (Value& item : interpreter.iterate(value)) {
     const bool by_attribute = args.has(1) && !args.get(1).is_none();
-    Value key =
-        folded(by_attribute ? look_up(interpreter, item, args.get(1)) : item, case_sensitive);
-    const bool better = !any || (kLargest ? less_than(best_key, key) : less_than(key, best_key));
+    Value key = folded(interpreter, by_attribute ? look_up(interpreter, item, args.get(1)) : item,
+                       case_sensitive);
+    const bool better = !any || (kLargest ? less_than(interpreter.budget(), best_key, key)
+                                          : less_than(interpreter.budget(), key, best_key));
     if (!better) continue;
     any = true;
     best = std::move(item);
@@ -292,7 +306,7 @@ Value extreme(Interpreter& interpreter, const Value& value, const CallArgs& call
   return any ? best : Value::undefined("No aggregated item, sequence was empty.");
 }
 
-Value dictsort(Interpreter&, const Value& value, const CallArgs& call_args) {
+Value dictsort(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
   const Arguments args("dictsort", call_args, {"case_sensitive", "by", "reverse"});
   if (!value.is_dict()) fail_invalid("dictsort() needs a dict, not {}", type_name(value));
   const std::string by = args.text(1, "key");
@@ -300,26 +314,27 @@ Value dictsort(Interpreter&, const Value& value, const CallArgs& call_args) {
     fail_invalid("dictsort(): by is '{}'; it must be key or value", by);
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, item] : value.get<DictObject>().entries) {
-    keyed.emplace_back(folded(by == "key" ? key : item, args.boolean(0, false)),
-                       Value::tuple({key, item}));
+    keyed.emplace_back(folded(interpreter, by == "key" ? key : item, args.boolean(0, false)),
+                       interpreter.new_tuple({key, item}));
   }
   const bool backwards = args.boolean(2, false);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return backwards ? less_than(b.first, a.first) : less_than(a.first, b.first);
+    return backwards ? less_than(interpreter.budget(), b.first, a.first)
+                     : less_than(interpreter.budget(), a.first, b.first);
   });
   std::vector<Value> out;
   for (auto& entry : keyed) out.push_back(std::move(entry.second));
-  return Value::list(std::move(out));
+  return interpreter.new_list(std::move(out));
 }
 
-Value items(Interpreter&, const Value& value, const CallArgs&) {
+Value items(Interpreter& interpreter, const Value& value, const CallArgs&) {
   std::vector<Value> out;
-  if (value.is_undefined()) return Value::generator(std::move(out));
+  if (value.is_undefined()) return interpreter.new_generator(std::move(out));
   if (!value.is_dict()) fail_invalid("Can only get item pairs from a mapping.");
   for (const auto& [key, item] : value.get<DictObject>().entries) {
-    out.push_back(Value::tuple({key, item}));
+    out.push_back(interpreter.new_tuple({key, item}));
   }
-  return Value::generator(std::move(out));
+  return interpreter.new_generator(std::move(out));
 }
 
 constexpr std::array<std::pair<std::string_view, Filter>, 22> kFilters = {{

@@ -13,7 +13,9 @@ namespace {
 
 template <std::string (*kChange)(std::string_view)>
 Value changed(Interpreter& interpreter, const Value& value, const CallArgs&) {
-  return interpreter.new_string(kChange(to_text(value)));
+  const std::string text = to_text(interpreter.budget(), value);
+  interpreter.budget().walk(text.size());
+  return interpreter.new_string(kChange(text));
 }
 
 // Jinja's own idea of titles: words start after white space, "-", "(", "{", "[" and "<".
@@ -42,24 +44,25 @@ std::string title_words(std::string_view text) {
 template <bool kForce>
 Value escape(Interpreter& interpreter, const Value& value, const CallArgs&) {
   if (!kForce && is_markup(value)) return value;
-  std::string text = escape_html(to_text(value));
-  interpreter.charge(text.size());
-  return make_markup(std::move(text));
+  const std::string text = to_text(interpreter.budget(), value);
+  // An escape takes six bytes at most.
+  interpreter.budget().make(6 * text.size());
+  return make_markup(escape_html(text));
 }
 
 Value safe(Interpreter& interpreter, const Value& value, const CallArgs&) {
-  std::string text = to_text(value);
-  interpreter.charge(text.size());
+  std::string text = to_text(interpreter.budget(), value);
+  interpreter.budget().make(text.size());
   return make_markup(std::move(text));
 }
 
 Value string_filter(Interpreter& interpreter, const Value& value, const CallArgs&) {
-  return value.is_string() ? value : interpreter.new_string(to_text(value));
+  return value.is_string() ? value : interpreter.new_string(to_text(interpreter.budget(), value));
 }
 
 Value trim(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
   const Arguments args("trim", call_args, {"chars"});
-  const std::string text = to_text(value);
+  const std::string text = to_text(interpreter.budget(), value);
   if (!args.has(0) || args.get(0).is_none()) {
     return interpreter.new_string(std::string(strip(text, true, true)));
   }
@@ -72,14 +75,15 @@ Value call_method(Interpreter& interpreter,
                   const Value& value,
                   const CallArgs& call_args) {
   CallArgs args = call_args;
-  return interpreter.call(find_string_method(Value::string(to_text(value)), name), args);
+  return interpreter.call(
+      find_string_method(Value::string(to_text(interpreter.budget(), value)), name), args);
 }
 
 Value replace(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
   const Arguments args("replace", call_args, {"old", "new", "count"});
   CallArgs texts;
-  texts.positional = {Value::string(to_text(args.required(0))),
-                      Value::string(to_text(args.required(1)))};
+  texts.positional = {Value::string(to_text(interpreter.budget(), args.required(0))),
+                      Value::string(to_text(interpreter.budget(), args.required(1)))};
   if (args.has(2) && !args.get(2).is_none()) texts.positional.push_back(args.get(2));
   return call_method(interpreter, "replace", value, texts);
 }
@@ -98,17 +102,17 @@ Value indent(Interpreter& interpreter, const Value& value, const CallArgs& call_
     indentation = args.text(0);
   } else {
     const int64_t width = std::max<int64_t>(0, args.integer(0, 4));
-    interpreter.charge(static_cast<size_t>(width));
+    interpreter.budget().make(static_cast<size_t>(width));
     indentation.assign(static_cast<size_t>(width), ' ');
   }
   const bool blank = args.boolean(2, false);
   CallArgs none;
-  const Value lines =
-      call_method(interpreter, "splitlines", Value::string(to_text(value) + "\n"), none);
+  const Value lines = call_method(interpreter, "splitlines",
+                                  Value::string(to_text(interpreter.budget(), value) + "\n"), none);
   std::string out = args.boolean(1, false) ? indentation : "";
   bool first = true;
   for (const Value& line : lines.items()) {
-    interpreter.charge(indentation.size() + line.text().size() + 1);
+    interpreter.budget().make(indentation.size() + line.text().size() + 1);
     if (!first) {
       out += '\n';
       if (blank || !line.text().empty()) out += indentation;
@@ -116,12 +120,12 @@ Value indent(Interpreter& interpreter, const Value& value, const CallArgs& call_
     first = false;
     out += line.text();
   }
-  return Value::string(std::move(out));
+  return interpreter.new_string(std::move(out));
 }
 
 Value truncate(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
   const Arguments args("truncate", call_args, {"length", "killwords", "end", "leeway"});
-  const std::string text = to_text(value);
+  const std::string text = to_text(interpreter.budget(), value);
   const int64_t length = args.integer(0, 255);
   const std::string end = args.text(2, "...");
   if (num_characters(text) <= length + args.integer(3, 5)) return interpreter.new_string(text);
@@ -130,8 +134,8 @@ Value truncate(Interpreter& interpreter, const Value& value, const CallArgs& cal
   return interpreter.new_string(std::string(kept) + end);
 }
 
-Value wordcount(Interpreter&, const Value& value, const CallArgs&) {
-  const std::string text = to_text(value);
+Value wordcount(Interpreter& interpreter, const Value& value, const CallArgs&) {
+  const std::string text = to_text(interpreter.budget(), value);
   int64_t words = 0;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
@@ -149,18 +153,23 @@ Value format(Interpreter& interpreter, const Value& value, const CallArgs& args)
   if (!args.positional.empty() && !args.named.empty()) {
     fail_invalid("format() takes positional or named arguments, not both");
   }
-  Value values = Value::tuple(args.positional);
+  Value values = interpreter.new_tuple(args.positional);
   if (!args.named.empty()) {
     DictBuilder dict;
+    interpreter.charge_entries(args.named.size());
     for (const auto& [name, argument] : args.named) dict.set(name, argument);
     values = dict.finish();
   }
-  return interpreter.new_string(percent_format(interpreter, to_text(value), values));
+  return interpreter.new_string(
+      percent_format(interpreter, to_text(interpreter.budget(), value), values));
 }
 
 Value urlencode(Interpreter& interpreter, const Value& value, const CallArgs&) {
+  const std::string text = to_text(interpreter.budget(), value);
+  interpreter.budget().make(3 * text.size());
+  interpreter.budget().walk(text.size());
   std::string out;
-  for (const char c : to_text(value)) {
+  for (const char c : text) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
                        std::string_view("_.-~/").find(c) != std::string_view::npos;
     if (plain) {

@@ -68,7 +68,7 @@ Value float_filter(Interpreter&, const Value& value, const CallArgs& call_args) 
   return args.has(0) ? args.get(0) : Value::floating(0);
 }
 
-Value round_filter(Interpreter&, const Value& value, const CallArgs& call_args) {
+Value round_filter(Interpreter& interpreter, const Value& value, const CallArgs& call_args) {
   const Arguments args("round", call_args, {"precision", "method"});
   if (value.is_undefined()) fail_undefined(value);
   if (!value.is_number()) fail_invalid("round() needs a number, not {}", type_name(value));
@@ -81,6 +81,7 @@ Value round_filter(Interpreter&, const Value& value, const CallArgs& call_args) 
       const double unit = std::pow(10.0, static_cast<double>(-precision));
       return Value::floating(std::nearbyint(value.as_double() / unit) * unit);
     }
+    interpreter.budget().work(static_cast<uint64_t>(precision));
     // printf rounds the exact value half to even, as Python's round() does.
     const std::string text = fmt::format("{:.{}f}", value.as_double(), precision);
     return Value::floating(parse_float(text).value_or(value.as_double()));
@@ -107,7 +108,7 @@ Value attr_filter(Interpreter& interpreter, const Value& value, const CallArgs& 
 }
 
 Value pprint_filter(Interpreter& interpreter, const Value& value, const CallArgs&) {
-  return interpreter.new_string(to_repr(value));
+  return interpreter.new_string(to_repr(interpreter.budget(), value));
 }
 
 constexpr std::array<std::pair<std::string_view, Filter>, 8> kFilters = {{

@@ -109,7 +109,14 @@ int64_t read_number(std::string_view text, size_t& i) {
   return value;
 }
 
-std::string format_spec(const Value& value, std::string_view text) {
+// Before a number or a text is formatted: digits beyond a double's are slow to make.
+void charge_spec(Budget& budget, const Spec& spec) {
+  budget.make(static_cast<uint64_t>(spec.width) * spec.fill.size());
+  budget.make(static_cast<uint64_t>(std::max<int64_t>(spec.precision, 0)));
+  budget.work(static_cast<uint64_t>(std::max<int64_t>(spec.precision, 0)) / 4);
+}
+
+std::string format_spec(Budget& budget, const Value& value, std::string_view text) {
   Spec spec;
   size_t i = 0;
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '^' || c == '='; };
@@ -140,14 +147,17 @@ std::string format_spec(const Value& value, std::string_view text) {
     spec.precision = read_number(text, i);
   }
   if (i < text.size()) spec.type = text[i++];
-  if (i != text.size()) fail_invalid("invalid format specifier '{}'", text);
+  if (i != text.size()) {
+    fail_invalid("invalid format specifier '{}'", shortened(std::string(text)));
+  }
+  charge_spec(budget, spec);
   if (value.is_number() && !value.is(Kind::kBool))
     return pad(format_number(value, spec), spec, '>');
   if (spec.type != 0 && spec.type != 's') {
     if (value.is(Kind::kBool)) return pad(format_number(value, spec), spec, '>');
     fail_invalid("unknown format code '{}' for '{}'", spec.type, type_name(value));
   }
-  std::string out = to_text(value);
+  std::string out = to_text(budget, value);
   if (spec.precision >= 0) out = std::string(characters(out, 0, spec.precision));
   return pad(std::move(out), spec, '<');
 }
@@ -155,6 +165,10 @@ std::string format_spec(const Value& value, std::string_view text) {
 }  // namespace
 
 std::string percent_format(Interpreter& interpreter, const std::string& text, const Value& values) {
+  Budget& budget = interpreter.budget();
+  budget.walk(text.size());
+  // What the format itself adds; values are charged one by one.
+  budget.make(text.size());
   std::string out;
   size_t next_value = 0;
   const bool is_tuple = values.is(Kind::kTuple);
@@ -205,11 +219,12 @@ std::string percent_format(Interpreter& interpreter, const std::string& text, co
     if (i >= text.size()) fail_invalid("incomplete format");
     if (!has_value) value = take();
     if (value.is_undefined() && text[i] != 's') fail_undefined(value);
-    interpreter.charge(static_cast<size_t>(spec.width));
+    budget.work(1);
+    charge_spec(budget, spec);
     switch (text[i]) {
       case 's':
       case 'r': {
-        std::string body = text[i] == 's' ? to_text(value) : to_repr(value);
+        std::string body = text[i] == 's' ? to_text(budget, value) : to_repr(budget, value);
         if (spec.precision >= 0) body = std::string(characters(body, 0, spec.precision));
         if (spec.align == '=') spec = {.width = spec.width};
         out += pad(std::move(body), spec, '>');
@@ -239,7 +254,6 @@ std::string percent_format(Interpreter& interpreter, const std::string& text, co
       default:
         fail_invalid("unsupported format character '{}'", text[i]);
     }
-    interpreter.charge(out.size() / 16);
   }
   if (is_tuple && next_value < values.items().size()) {
     fail_invalid("not all arguments converted during string formatting");
@@ -251,6 +265,9 @@ std::string percent_format(Interpreter& interpreter, const std::string& text, co
 }
 
 std::string brace_format(Interpreter& interpreter, const std::string& text, const CallArgs& args) {
+  Budget& budget = interpreter.budget();
+  budget.walk(text.size());
+  budget.make(text.size());
   std::string out;
   size_t automatic = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -265,6 +282,7 @@ std::string brace_format(Interpreter& interpreter, const std::string& text, cons
       continue;
     }
     const size_t end = text.find('}', i);
+    budget.work(1);
     if (c == '}' || end == std::string::npos) fail_invalid("single '{}' in a format string", c);
     std::string_view field = std::string_view(text).substr(i + 1, end - i - 1);
     i = end;
@@ -292,9 +310,10 @@ std::string brace_format(Interpreter& interpreter, const std::string& text, cons
       if (index >= args.positional.size()) fail_invalid("format: no argument {}", index);
       value = args.positional[index];
     } else {
+      budget.work(args.named.size() / 4);
       const auto found = std::find_if(args.named.begin(), args.named.end(),
                                       [&](const auto& entry) { return entry.first == name; });
-      if (found == args.named.end()) fail_invalid("format: no argument '{}'", name);
+      if (found == args.named.end()) fail_invalid("format: no argument '{}'", shortened(name));
       value = found->second;
     }
     while (!field.empty()) {
@@ -313,10 +332,10 @@ std::string brace_format(Interpreter& interpreter, const std::string& text, cons
         field.remove_prefix(stop + 1);
       }
     }
-    if (conversion == 'r') value = Value::string(to_repr(value));
-    if (conversion == 's') value = Value::string(to_text(value));
-    std::string formatted = format_spec(value, spec);
-    interpreter.charge(formatted.size());
+    if (conversion == 'r') value = interpreter.new_string(to_repr(budget, value));
+    if (conversion == 's') value = interpreter.new_string(to_text(budget, value));
+    const std::string formatted = format_spec(budget, value, spec);
+    budget.make(formatted.size());
     out += formatted;
   }
   return out;

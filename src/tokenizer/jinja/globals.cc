@@ -29,12 +29,12 @@ Value range(Interpreter& interpreter, CallArgs& call_args) {
   if (count > kMaxRange) {
     fail_invalid("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange);
   }
-  interpreter.charge(static_cast<size_t>(count) * sizeof(Value));
+  interpreter.budget().work(count / 4);
   std::vector<Value> items;
   for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
     items.push_back(Value::integer(start + i * step));
   }
-  return Value::list(std::move(items));
+  return interpreter.new_list(std::move(items));
 }
 
 // dict(mapping, key=value ...), into `set`.
@@ -44,43 +44,44 @@ void take_entries(Interpreter& interpreter,
                   const CallArgs& args,
                   const Set& set) {
   if (args.positional.size() > 1) fail_invalid("{}() takes at most one positional argument", name);
+  const auto set_charged = [&](const Value& key, const Value& value) {
+    interpreter.charge_entries(1);
+    if (key.is_string()) interpreter.budget().read(key.text().size());
+    set(key, value);
+  };
   if (!args.positional.empty()) {
     const Value& from = args.positional.front();
     if (from.is_dict()) {
-      for (const auto& [key, value] : from.get<DictObject>().entries) set(key, value);
+      for (const auto& [key, value] : from.get<DictObject>().entries) set_charged(key, value);
     } else {
       for (const Value& pair : interpreter.iterate(from)) {
         const std::vector<Value> parts = interpreter.iterate(pair);
         if (parts.size() != 2) fail_invalid("{}() needs pairs", name);
-        set(parts[0], parts[1]);
+        set_charged(parts[0], parts[1]);
       }
     }
   }
-  for (const auto& [key, value] : args.named) set(Value::string(key), value);
+  for (const auto& [key, value] : args.named) set_charged(Value::string(key), value);
 }
 
 Value make_namespace(Interpreter& interpreter, CallArgs& args) {
   Value out = interpreter.new_namespace();
   auto& attributes = out.get<NamespaceObject>().attributes;
-  take_entries(interpreter, "namespace", args, [&](const Value& key, const Value& value) {
-    interpreter.charge(2 * sizeof(Value));
-    attributes.set(key, value);
-  });
+  take_entries(interpreter, "namespace", args,
+               [&](const Value& key, const Value& value) { attributes.set(key, value); });
   return out;
 }
 
 Value make_dict(Interpreter& interpreter, CallArgs& args) {
   DictBuilder out;
-  take_entries(interpreter, "dict", args, [&](const Value& key, const Value& value) {
-    interpreter.charge(2 * sizeof(Value));
-    out.set(key, value);
-  });
+  take_entries(interpreter, "dict", args,
+               [&](const Value& key, const Value& value) { out.set(key, value); });
   return out.finish();
 }
 
-Value raise_exception(Interpreter&, CallArgs& args) {
-  fail_invalid("{}",
-               args.positional.empty() ? "raise_exception" : to_text(args.positional.front()));
+Value raise_exception(Interpreter& interpreter, CallArgs& args) {
+  if (args.positional.empty()) fail_invalid("raise_exception");
+  fail_invalid("{}", shortened(to_text(interpreter.budget(), args.positional.front())));
 }
 
 Value strftime_now(Interpreter& interpreter, CallArgs& call_args) {
@@ -91,8 +92,9 @@ Value strftime_now(Interpreter& interpreter, CallArgs& call_args) {
   std::tm parts = {};
   localtime_r(&now, &parts);
   // A byte more than the text, because strftime says 0 for "too long" and for "empty".
-  std::string out(64 + 16 * format.size(), '\0');
-  interpreter.charge(out.size());
+  const size_t room = 64 + 16 * format.size();
+  interpreter.budget().make(room);
+  std::string out(room, '\0');
   out.resize(std::strftime(out.data(), out.size(), (format + " ").c_str(), &parts));
   if (!out.empty()) out.pop_back();
   return Value::string(std::move(out));

@@ -10,9 +10,9 @@ namespace zipage::jinja {
 class Interpreter::Depth {
  public:
   explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
-    if (++interpreter_.depth_ > interpreter_.limits_.max_depth) {
+    if (++interpreter_.depth_ > interpreter_.max_depth_) {
       --interpreter_.depth_;
-      fail_invalid("nested deeper than {} evaluations", interpreter_.limits_.max_depth);
+      fail_invalid("nested deeper than {} evaluations", interpreter_.max_depth_);
     }
   }
   ~Depth() { --interpreter_.depth_; }
@@ -70,20 +70,24 @@ class Interpreter::Capture {
 };
 
 Interpreter::Interpreter(Value globals, std::time_t now, const Limits& limits)
-    : globals_(std::move(globals)), now_(now), limits_(limits) {}
+    : globals_(std::move(globals)), now_(now), max_depth_(limits.max_depth), budget_(limits) {}
 
-void Interpreter::charge(size_t bytes) {
-  if (bytes > static_cast<size_t>(limits_.max_bytes - bytes_)) {
-    fail(StatusCode::kResourceExhausted, "the template makes more than {} bytes",
-         limits_.max_bytes);
-  }
-  bytes_ += static_cast<int64_t>(bytes);
+void Interpreter::charge_operands(const Value& value, const CallArgs& args) {
+  const auto charge = [&](const Value& operand) {
+    budget_.work(1);
+    if (operand.is_string()) budget_.walk(operand.text().size());
+  };
+  charge(value);
+  for (const Value& operand : args.positional) charge(operand);
+  for (const auto& operand : args.named) charge(operand.second);
 }
 
-void Interpreter::step() {
-  if (++steps_ > limits_.max_steps) {
-    fail(StatusCode::kResourceExhausted, "the template takes more than {} steps",
-         limits_.max_steps);
+void Interpreter::print(const Value& value) {
+  if (value.is_string()) {
+    budget_.make(value.text().size());
+    *out_ += value.text();
+  } else {
+    *out_ += to_text(budget_, value);
   }
 }
 
@@ -116,21 +120,17 @@ std::string Interpreter::capture(const Body& body) {
 }
 
 Interpreter::Flow Interpreter::execute(const Stmt& statement) {
-  step();
+  budget_.work(1);
   const Depth depth(*this);
   line_ = statement.line;
   switch (statement.kind) {
     case StmtKind::kData:
-      charge(statement.text.size());
+      budget_.make(statement.text.size());
       *out_ += statement.text;
       return Flow::kNext;
-    case StmtKind::kPrint: {
-      const Value value = evaluate(*statement.expr);
-      const std::string text = to_text(value);
-      charge(text.size());
-      *out_ += text;
+    case StmtKind::kPrint:
+      print(evaluate(*statement.expr));
       return Flow::kNext;
-    }
     case StmtKind::kFor:
       return execute_for(statement);
     case StmtKind::kIf:
@@ -151,16 +151,12 @@ Interpreter::Flow Interpreter::execute(const Stmt& statement) {
       const Value callee = evaluate(*statement.expr->args.front());
       CallArgs args = evaluate_arguments(*statement.expr);
       args.named.emplace_back("caller", make_macro(statement));
-      const std::string text = to_text(call(callee, args));
-      charge(text.size());
-      *out_ += text;
+      print(call(callee, args));
       return Flow::kNext;
     }
     case StmtKind::kFilterBlock: {
       const Value body = Value::string(capture(statement.body));
-      const std::string text = to_text(evaluate_filter(*statement.expr, &body));
-      charge(text.size());
-      *out_ += text;
+      print(evaluate_filter(*statement.expr, &body));
       return Flow::kNext;
     }
     case StmtKind::kWith: {
@@ -204,7 +200,7 @@ void Interpreter::run_loop(const Stmt& statement, std::vector<Value> items, int 
     execute(statement.otherwise);
     return;
   }
-  charge(sizeof(LoopObject) + items.size() * sizeof(Value));
+  budget_.make(sizeof(LoopObject) + kObjectBytes + items.size() * sizeof(Value));
   auto owned = std::make_unique<LoopObject>();
   LoopObject& loop = *owned;
   objects_.push_back(std::move(owned));
@@ -224,7 +220,7 @@ void Interpreter::run_loop(const Stmt& statement, std::vector<Value> items, int 
         });
   }
   for (size_t i = 0; i < loop.items.size(); ++i) {
-    step();
+    budget_.work(1);
     const ScopeGuard scope(*this, scope_);
     loop.index0 = i;
     assign(*statement.target, loop.items[i]);
@@ -242,7 +238,8 @@ void Interpreter::assign(const Expr& target, Value value) {
     if (!object.is(Kind::kNamespace)) {
       fail_invalid("cannot assign attribute '{}' on non-namespace object", target.text);
     }
-    charge(sizeof(Value) + target.text.size());
+    charge_entries(1);
+    budget_.make(target.text.size());
     object.get<NamespaceObject>().attributes.set(Value::string(target.text), std::move(value));
   } else {
     const std::vector<Value> parts = iterate(value);
@@ -254,7 +251,8 @@ void Interpreter::assign(const Expr& target, Value value) {
 }
 
 Value Interpreter::make_macro(const Stmt& statement) {
-  charge(sizeof(CallableObject));
+  // The closure's scope is kept too.
+  budget_.make(sizeof(CallableObject) + sizeof(Scope) + 2 * kObjectBytes);
   for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent) {
     scope->captured = true;
   }
@@ -276,6 +274,7 @@ Value Interpreter::run_macro(const Stmt& statement, Scope* closure, CallArgs& ar
 
 void Interpreter::bind_parameters(const Stmt& statement, CallArgs& args) {
   const size_t count = statement.parameters.size();
+  budget_.work(count * (1 + args.named.size()) / 4);
   std::vector<bool> used(args.named.size(), false);
   for (size_t i = 0; i < count; ++i) {
     const Parameter& parameter = statement.parameters[i];
@@ -302,7 +301,7 @@ void Interpreter::bind_parameters(const Stmt& statement, CallArgs& args) {
     if (args.positional.size() > count) {
       rest.assign(args.positional.begin() + static_cast<ptrdiff_t>(count), args.positional.end());
     }
-    scope_->set("varargs", Value::tuple(std::move(rest)));
+    scope_->set("varargs", new_tuple(std::move(rest)));
   } else if (args.positional.size() > count) {
     fail_invalid("macro '{}' takes not more than {} argument(s)", statement.text, count);
   }
@@ -315,6 +314,7 @@ void Interpreter::bind_parameters(const Stmt& statement, CallArgs& args) {
       scope_->set("caller", value);
       has_caller = true;
     } else if (statement.uses_kwargs) {
+      charge_entries(1);
       kwargs.set(name, value);
     } else {
       fail_invalid("macro '{}' takes no keyword argument '{}'", statement.text, name);
@@ -327,7 +327,7 @@ void Interpreter::bind_parameters(const Stmt& statement, CallArgs& args) {
 }
 
 Value Interpreter::new_namespace() {
-  charge(sizeof(NamespaceObject));
+  budget_.make(sizeof(NamespaceObject) + kObjectBytes);
   objects_.push_back(std::make_unique<NamespaceObject>());
   return Value::pointer(Kind::kNamespace, objects_.back().get());
 }
@@ -338,21 +338,26 @@ std::vector<Value> Interpreter::iterate(const Value& value) {
       return {};
     case Kind::kList:
     case Kind::kTuple:
-      charge(value.items().size() * sizeof(Value));
+      charge_items(value.items().size());
       return value.items();
     case Kind::kGenerator: {
       auto& generator = value.get<ListObject>();
       if (std::exchange(generator.consumed, true)) return {};
+      charge_items(generator.items.size());
       return std::move(generator.items);
     }
-    case Kind::kString:
-      charge(static_cast<size_t>(num_characters(value.text())) *
-             (sizeof(Value) + sizeof(StringObject)));
+    case Kind::kString: {
+      const auto count = static_cast<size_t>(num_characters(value));
+      charge_items(count);
+      budget_.make(count * (sizeof(StringObject) + kObjectBytes));
       return split_characters(value.text());
+    }
     case Kind::kDict: {
+      const auto& entries = value.get<DictObject>().entries;
+      charge_items(entries.size());
       std::vector<Value> keys;
-      for (const auto& entry : value.get<DictObject>().entries) keys.push_back(entry.first);
-      charge(keys.size() * sizeof(Value));
+      keys.reserve(entries.size());
+      for (const auto& entry : entries) keys.push_back(entry.first);
       return keys;
     }
     default:

@@ -11,16 +11,19 @@
 #include <vector>
 
 #include "tokenizer/jinja/ast.h"
+#include "tokenizer/jinja/budget.h"
 #include "tokenizer/jinja/value.h"
 
 namespace zipage::jinja {
 
-// What a hostile template may use up before it fails.
-struct Limits {
-  int64_t max_steps = 5'000'000;           // statements and expressions evaluated
-  int64_t max_bytes = int64_t{256} << 20;  // made by operations, all together
-  int max_depth = 400;                     // nested evaluations
-};
+// At most some hundred bytes of a text, for messages.
+inline std::string shortened(std::string text) {
+  constexpr size_t kMaxBytes = 300;
+  if (text.size() <= kMaxBytes) return text;
+  size_t end = kMaxBytes;
+  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
 
 // Variables by name; the innermost scope that has a name decides.
 struct Scope {
@@ -62,12 +65,18 @@ class Interpreter {
   Value new_namespace();
   std::time_t now() const { return now_; }
 
-  // Accounts for `bytes` about to be made; throws beyond the limit.
-  void charge(size_t bytes);
+  Budget& budget() { return budget_; }
   Value new_string(std::string text) {
-    charge(text.size());
+    budget_.make(text.size() + sizeof(StringObject) + kObjectBytes);
     return Value::string(std::move(text));
   }
+  Value new_list(std::vector<Value> items) { return Value::list(charged(std::move(items))); }
+  Value new_tuple(std::vector<Value> items) { return Value::tuple(charged(std::move(items))); }
+  Value new_generator(std::vector<Value> items) {
+    return Value::generator(charged(std::move(items)));
+  }
+  // Before `count` entries are put into a dict.
+  void charge_entries(size_t count) { budget_.make(count * kEntryBytes); }
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
@@ -75,7 +84,29 @@ class Interpreter {
   class ScopeGuard;
   class Capture;
 
-  void step();
+  // What a shared object takes beside itself: counts and the allocator's own.
+  static constexpr size_t kObjectBytes = 48;
+  static constexpr size_t kEntryBytes = 160;
+
+  std::vector<Value> charged(std::vector<Value> items) {
+    budget_.make(items.size() * sizeof(Value) + sizeof(ListObject) + kObjectBytes);
+    return items;
+  }
+  // Texts are read by nearly everything that is done with them.
+  void charge_operands(const Value& value, const CallArgs& args);
+  // Before `count` values are copied and visited.
+  void charge_items(size_t count) {
+    budget_.make(count * sizeof(Value));
+    budget_.work(count / 4);
+  }
+  void print(const Value& value);
+  // What stands in for a value that is not there; `format` tells why.
+  template <typename... Args>
+  Value undefined(fmt::format_string<Args...> format, Args&&... args) {
+    std::string why = shortened(fmt::format(format, std::forward<Args>(args)...));
+    budget_.make(why.size() + sizeof(StringObject) + kObjectBytes);
+    return Value::undefined(std::move(why));
+  }
   Flow execute(const Body& body);
   Flow execute(const Stmt& statement);
   Flow execute_for(const Stmt& statement);
@@ -98,9 +129,8 @@ class Interpreter {
 
   Value globals_;
   std::time_t now_;
-  Limits limits_;
-  int64_t steps_ = 0;
-  int64_t bytes_ = 0;
+  int max_depth_;
+  Budget budget_;
   int depth_ = 0;
   int line_ = 0;
   std::string* out_ = nullptr;

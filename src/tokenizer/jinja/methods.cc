@@ -36,23 +36,21 @@ Value find_dict_method(const Value& self, const std::string& name) {
     return bound(self, name, [self](Interpreter& interpreter, CallArgs&) {
       std::vector<Value> items;
       for (const auto& [key, value] : self.get<DictObject>().entries) {
-        items.push_back(Value::tuple({key, value}));
+        items.push_back(interpreter.new_tuple({key, value}));
       }
-      interpreter.charge(items.size() * (3 * sizeof(Value) + sizeof(ListObject)));
-      return Value::list(std::move(items));
+      return interpreter.new_list(std::move(items));
     });
   }
   if (name == "keys") {
     return bound(self, name, [self](Interpreter& interpreter, CallArgs&) {
-      return Value::list(interpreter.iterate(self));
+      return interpreter.new_list(interpreter.iterate(self));
     });
   }
   if (name == "values") {
     return bound(self, name, [self](Interpreter& interpreter, CallArgs&) {
       std::vector<Value> values;
       for (const auto& entry : self.get<DictObject>().entries) values.push_back(entry.second);
-      interpreter.charge(values.size() * sizeof(Value));
-      return Value::list(std::move(values));
+      return interpreter.new_list(std::move(values));
     });
   }
   if (name == "copy") return bound(self, name, [self](Interpreter&, CallArgs&) { return self; });
@@ -65,21 +63,23 @@ Value find_list_method(const Value& self, const std::string& name) {
     return unsafe(self, name);
   }
   if (name == "index") {
-    return bound(self, name, [self](Interpreter&, CallArgs& call_args) {
+    return bound(self, name, [self](Interpreter& interpreter, CallArgs& call_args) {
       const Arguments args("index", call_args, {"value"});
       const auto& items = self.items();
       for (size_t i = 0; i < items.size(); ++i) {
-        if (equals(items[i], args.required(0))) return Value::integer(static_cast<int64_t>(i));
+        if (equals(interpreter.budget(), items[i], args.required(0)))
+          return Value::integer(static_cast<int64_t>(i));
       }
-      fail_invalid("{} is not in the list", to_repr(args.required(0)));
+      fail_invalid("{} is not in the list", to_short_text(args.required(0)));
     });
   }
   if (name == "count") {
-    return bound(self, name, [self](Interpreter&, CallArgs& call_args) {
+    return bound(self, name, [self](Interpreter& interpreter, CallArgs& call_args) {
       const Arguments args("count", call_args, {"value"});
       const Value wanted = args.required(0);
-      return Value::integer(std::count_if(self.items().begin(), self.items().end(),
-                                          [&](const Value& item) { return equals(item, wanted); }));
+      return Value::integer(std::count_if(
+          self.items().begin(), self.items().end(),
+          [&](const Value& item) { return equals(interpreter.budget(), item, wanted); }));
     });
   }
   if (name == "copy" && self.is(Kind::kList)) {
@@ -133,9 +133,10 @@ Value loop_attribute(LoopObject& loop, const std::string& name) {
     });
   }
   if (name == "changed") {
-    return Value::callable("changed", [&loop](Interpreter&, CallArgs& args) {
-      Value now = Value::tuple(args.positional);
-      if (loop.has_changed_value && equals(loop.changed_value, now)) return Value::boolean(false);
+    return Value::callable("changed", [&loop](Interpreter& interpreter, CallArgs& args) {
+      Value now = interpreter.new_tuple(args.positional);
+      if (loop.has_changed_value && equals(interpreter.budget(), loop.changed_value, now))
+        return Value::boolean(false);
       loop.changed_value = std::move(now);
       loop.has_changed_value = true;
       return Value::boolean(true);

@@ -75,19 +75,20 @@ Value float_arithmetic(std::string_view op, double a, double b) {
 Value repeat(Interpreter& interpreter, const Value& what, int64_t count) {
   const auto times = static_cast<size_t>(std::max<int64_t>(count, 0));
   const size_t unit = what.is_string() ? what.text().size() : what.items().size() * sizeof(Value);
-  if (unit != 0 && times > (size_t{1} << 40) / unit) interpreter.charge(size_t{1} << 60);
-  interpreter.charge(unit * times);
+  if (unit != 0 && times > (size_t{1} << 40) / unit) interpreter.budget().make(uint64_t{1} << 60);
+  interpreter.budget().make(unit * times);
   if (what.is_string()) {
     std::string out;
     out.reserve(unit * times);
     for (size_t i = 0; unit != 0 && i < times; ++i) out += what.text();
-    return Value::string(std::move(out));
+    return interpreter.new_string(std::move(out));
   }
   std::vector<Value> out;
   for (size_t i = 0; unit != 0 && i < times; ++i) {
     out.insert(out.end(), what.items().begin(), what.items().end());
   }
-  return what.is(Kind::kList) ? Value::list(std::move(out)) : Value::tuple(std::move(out));
+  return what.is(Kind::kList) ? interpreter.new_list(std::move(out))
+                              : interpreter.new_tuple(std::move(out));
 }
 
 }  // namespace
@@ -97,9 +98,10 @@ Value arithmetic(Interpreter& interpreter, std::string_view op, const Value& a, 
   if (a.is_number() && b.is_number()) return float_arithmetic(op, a.as_double(), b.as_double());
   if (op == "+" && a.is_string() && b.is_string()) {
     if (is_markup(a) || is_markup(b)) {
+      // An escape takes six bytes at most.
+      interpreter.budget().make(6 * (a.text().size() + b.text().size()));
       std::string text = (is_markup(a) ? a.text() : escape_html(a.text())) +
                          (is_markup(b) ? b.text() : escape_html(b.text()));
-      interpreter.charge(text.size());
       return make_markup(std::move(text));
     }
     return interpreter.new_string(a.text() + b.text());
@@ -108,7 +110,8 @@ Value arithmetic(Interpreter& interpreter, std::string_view op, const Value& a, 
     std::vector<Value> items = interpreter.iterate(a);
     const std::vector<Value> more = interpreter.iterate(b);
     items.insert(items.end(), more.begin(), more.end());
-    return a.is(Kind::kList) ? Value::list(std::move(items)) : Value::tuple(std::move(items));
+    return a.is(Kind::kList) ? interpreter.new_list(std::move(items))
+                             : interpreter.new_tuple(std::move(items));
   }
   if (op == "*" && (a.is_string() || a.is_sequence()) && b.is_integral()) {
     return repeat(interpreter, a, b.as_int());
@@ -129,20 +132,22 @@ bool contains(Interpreter& interpreter, const Value& container, const Value& ite
       if (!item.is_string()) {
         fail_invalid("'in <string>' requires string as left operand, not {}", type_name(item));
       }
-      return container.text().find(item.text()) != std::string::npos;
+      return find_text(interpreter.budget(), container.text(), item.text()) !=
+             std::string_view::npos;
     case Kind::kDict:
+      if (item.is_string()) interpreter.budget().read(item.text().size());
       return container.get<DictObject>().find(item) != nullptr;
     case Kind::kUndefined:
       return false;
     case Kind::kList:
     case Kind::kTuple:
       for (const Value& other : container.items()) {
-        if (equals(other, item)) return true;
+        if (equals(interpreter.budget(), other, item)) return true;
       }
       return false;
     case Kind::kGenerator:
       for (const Value& other : interpreter.iterate(container)) {
-        if (equals(other, item)) return true;
+        if (equals(interpreter.budget(), other, item)) return true;
       }
       return false;
     default:

@@ -57,9 +57,8 @@ Value split_space(Interpreter& interpreter, std::string_view text, int64_t limit
       text = strip(text.substr(end), true, false);
     }
   }
-  interpreter.charge(out.size() * sizeof(Value));
   if (from_right) std::reverse(out.begin(), out.end());
-  return Value::list(std::move(out));
+  return interpreter.new_list(std::move(out));
 }
 
 template <bool kFromRight>
@@ -72,18 +71,19 @@ Value split(Interpreter& interpreter, const std::string& self, CallArgs& call_ar
   if (separator.empty()) fail_invalid("empty separator");
   std::vector<Value> out;
   std::string_view text = self;
+  Budget& budget = interpreter.budget();
   while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
-    const size_t found = kFromRight ? text.rfind(separator) : text.find(separator);
+    const size_t found =
+        kFromRight ? find_last_text(budget, text, separator) : find_text(budget, text, separator);
     if (found == std::string_view::npos) break;
     const size_t after = found + separator.size();
     out.push_back(interpreter.new_string(
         std::string(kFromRight ? text.substr(after) : text.substr(0, found))));
     text = kFromRight ? text.substr(0, found) : text.substr(after);
-    interpreter.charge(sizeof(Value) + sizeof(StringObject));
   }
   out.push_back(interpreter.new_string(std::string(text)));
   if (kFromRight) std::reverse(out.begin(), out.end());
-  return Value::list(std::move(out));
+  return interpreter.new_list(std::move(out));
 }
 
 Value splitlines(Interpreter& interpreter, const std::string& self, CallArgs& call_args) {
@@ -107,8 +107,7 @@ Value splitlines(Interpreter& interpreter, const std::string& self, CallArgs& ca
     begin = i;
   }
   if (begin < self.size()) out.push_back(interpreter.new_string(self.substr(begin)));
-  interpreter.charge(out.size() * (sizeof(Value) + sizeof(StringObject)));
-  return Value::list(std::move(out));
+  return interpreter.new_list(std::move(out));
 }
 
 template <bool kAtStart>
@@ -141,11 +140,12 @@ Value replace(Interpreter& interpreter, const std::string& self, CallArgs& call_
   int64_t left = args.integer(2, -1);
   std::string out;
   size_t done = 0;
+  Budget& budget = interpreter.budget();
   while (left != 0) {
-    size_t found = self.find(from, done);
+    size_t found = from.empty() ? done : find_text(budget, self, from, done);
     if (from.empty()) {
       // An empty text is found before every character and at the end.
-      interpreter.charge(to.size());
+      budget.make(to.size() + 1);
       out += to;
       if (done >= self.size()) break;
       found = done + read_utf8(self, done).length;
@@ -153,7 +153,7 @@ Value replace(Interpreter& interpreter, const std::string& self, CallArgs& call_
       done = found;
     } else {
       if (found == std::string::npos) break;
-      interpreter.charge(to.size());
+      budget.make(to.size() + 1);
       out.append(self, done, found - done);
       out += to;
       done = found + from.size();
@@ -165,7 +165,7 @@ Value replace(Interpreter& interpreter, const std::string& self, CallArgs& call_
 }
 
 template <bool kFromRight, bool kMustFind>
-Value find(Interpreter&, const std::string& self, CallArgs& call_args) {
+Value find(Interpreter& interpreter, const std::string& self, CallArgs& call_args) {
   const Arguments args(kFromRight ? "rfind" : "find", call_args, {"sub", "start", "end"});
   const std::string wanted = args.text(0);
   const int64_t size = num_characters(self);
@@ -176,7 +176,9 @@ Value find(Interpreter&, const std::string& self, CallArgs& call_args) {
   };
   const int64_t start = bound(1, 0);
   const std::string_view text = characters(self, start, std::max(start, bound(2, size)));
-  const size_t found = kFromRight ? text.rfind(wanted) : text.find(wanted);
+  Budget& budget = interpreter.budget();
+  const size_t found =
+      kFromRight ? find_last_text(budget, text, wanted) : find_text(budget, text, wanted);
   if (found == std::string_view::npos) {
     if (kMustFind) fail_invalid("substring not found");
     return Value::integer(-1);
@@ -184,13 +186,14 @@ Value find(Interpreter&, const std::string& self, CallArgs& call_args) {
   return Value::integer(start + num_characters(text.substr(0, found)));
 }
 
-Value count(Interpreter&, const std::string& self, CallArgs& call_args) {
+Value count(Interpreter& interpreter, const std::string& self, CallArgs& call_args) {
   const Arguments args("count", call_args, {"sub"});
   const std::string wanted = args.text(0);
   if (wanted.empty()) return Value::integer(num_characters(self) + 1);
   int64_t total = 0;
-  for (size_t at = self.find(wanted); at != std::string::npos;
-       at = self.find(wanted, at + wanted.size())) {
+  for (size_t at = find_text(interpreter.budget(), self, wanted); at != std::string_view::npos;
+       at = find_text(interpreter.budget(), self, wanted, at + wanted.size())) {
+    interpreter.budget().work(1);
     ++total;
   }
   return Value::integer(total);
@@ -204,12 +207,12 @@ Value join(Interpreter& interpreter, const std::string& self, CallArgs& call_arg
     if (!item.is_string()) {
       fail_invalid("sequence item: expected str instance, {} found", type_name(item));
     }
-    interpreter.charge(self.size() + item.text().size());
+    interpreter.budget().make(self.size() + item.text().size());
     if (!first) out += self;
     first = false;
     out += item.text();
   }
-  return Value::string(std::move(out));
+  return interpreter.new_string(std::move(out));
 }
 
 template <bool kFromRight>
@@ -217,16 +220,17 @@ Value partition(Interpreter& interpreter, const std::string& self, CallArgs& cal
   const Arguments args("partition", call_args, {"sep"});
   const std::string separator = args.text(0);
   if (separator.empty()) fail_invalid("empty separator");
-  const size_t found = kFromRight ? self.rfind(separator) : self.find(separator);
-  interpreter.charge(self.size());
-  const Value none = Value::string("");
-  if (found == std::string::npos) {
-    const Value whole = Value::string(self);
-    return Value::tuple(kFromRight ? std::vector<Value>{none, none, whole}
-                                   : std::vector<Value>{whole, none, none});
+  const size_t found = kFromRight ? find_last_text(interpreter.budget(), self, separator)
+                                  : find_text(interpreter.budget(), self, separator);
+  const Value none = interpreter.new_string("");
+  if (found == std::string_view::npos) {
+    const Value whole = interpreter.new_string(self);
+    return interpreter.new_tuple(kFromRight ? std::vector<Value>{none, none, whole}
+                                            : std::vector<Value>{whole, none, none});
   }
-  return Value::tuple({Value::string(self.substr(0, found)), Value::string(separator),
-                       Value::string(self.substr(found + separator.size()))});
+  return interpreter.new_tuple({interpreter.new_string(self.substr(0, found)),
+                                interpreter.new_string(separator),
+                                interpreter.new_string(self.substr(found + separator.size()))});
 }
 
 // ljust, rjust and center: how much of the padding goes to the left, of 0, 1 and "about half".
@@ -237,8 +241,8 @@ Value justify(Interpreter& interpreter, const std::string& self, CallArgs& call_
   const std::string fill = args.text(1, " ");
   if (num_characters(fill) != 1) fail_invalid("the fill character must be one character");
   const int64_t missing = std::max<int64_t>(0, width - num_characters(self));
-  interpreter.charge(static_cast<size_t>(std::min<int64_t>(missing, int64_t{1} << 50)) *
-                     fill.size());
+  interpreter.budget().make(static_cast<size_t>(std::min<int64_t>(missing, int64_t{1} << 50)) *
+                            fill.size());
   // As CPython rounds it.
   const int64_t left = kSide == 0 ? 0 : kSide == 1 ? missing : missing / 2 + (missing & width & 1);
   std::string out;
@@ -251,7 +255,7 @@ Value justify(Interpreter& interpreter, const std::string& self, CallArgs& call_
 Value zfill(Interpreter& interpreter, const std::string& self, CallArgs& call_args) {
   const Arguments args("zfill", call_args, {"width"});
   const int64_t missing = std::max<int64_t>(0, args.integer(0, 0) - num_characters(self));
-  interpreter.charge(static_cast<size_t>(missing));
+  interpreter.budget().make(static_cast<size_t>(missing));
   const size_t sign = self.starts_with('-') || self.starts_with('+') ? 1 : 0;
   return interpreter.new_string(self.substr(0, sign) +
                                 std::string(static_cast<size_t>(missing), '0') + self.substr(sign));
@@ -318,7 +322,7 @@ Value expandtabs(Interpreter& interpreter, const std::string& self, CallArgs& ca
     const size_t length = read_utf8(self, i).length;
     if (self[i] == '\t') {
       const int64_t count = size == 0 ? 0 : size - column % size;
-      interpreter.charge(static_cast<size_t>(count));
+      interpreter.budget().make(static_cast<size_t>(count));
       out.append(static_cast<size_t>(count), ' ');
       column += count;
     } else {
@@ -331,7 +335,7 @@ Value expandtabs(Interpreter& interpreter, const std::string& self, CallArgs& ca
 }
 
 Value format(Interpreter& interpreter, const std::string& self, CallArgs& args) {
-  return Value::string(brace_format(interpreter, self, args));
+  return interpreter.new_string(brace_format(interpreter, self, args));
 }
 
 constexpr std::array<std::pair<std::string_view, Method>, 41> kMethods = {{

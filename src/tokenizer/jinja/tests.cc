@@ -15,38 +15,48 @@ Value other(const CallArgs& args) {
   return args.positional.front();
 }
 
+std::string read_text(Interpreter& interpreter, const Value& value) {
+  std::string text = to_text(interpreter.budget(), value);
+  interpreter.budget().walk(text.size());
+  return text;
+}
+
 template <Kind... kKinds>
 bool is_kind(Interpreter&, const Value& value, const CallArgs&) {
   return ((value.kind() == kKinds) || ...);
 }
 
 bool is_defined(Interpreter&, const Value& value, const CallArgs&) { return !value.is_undefined(); }
-bool is_equal(Interpreter&, const Value& value, const CallArgs& args) {
-  return equals(value, other(args));
+bool is_equal(Interpreter& interpreter, const Value& value, const CallArgs& args) {
+  return equals(interpreter.budget(), value, other(args));
 }
-bool is_not_equal(Interpreter&, const Value& value, const CallArgs& args) {
-  return !equals(value, other(args));
+bool is_not_equal(Interpreter& interpreter, const Value& value, const CallArgs& args) {
+  return !equals(interpreter.budget(), value, other(args));
 }
-bool is_less(Interpreter&, const Value& value, const CallArgs& args) {
-  return less_than(value, other(args));
+bool is_less(Interpreter& interpreter, const Value& value, const CallArgs& args) {
+  return less_than(interpreter.budget(), value, other(args));
 }
-bool is_greater(Interpreter&, const Value& value, const CallArgs& args) {
-  return less_than(other(args), value);
+bool is_greater(Interpreter& interpreter, const Value& value, const CallArgs& args) {
+  return less_than(interpreter.budget(), other(args), value);
 }
-bool is_at_most(Interpreter&, const Value& value, const CallArgs& args) {
-  return less_than(value, other(args)) || equals(value, other(args));
+bool is_at_most(Interpreter& interpreter, const Value& value, const CallArgs& args) {
+  return less_than(interpreter.budget(), value, other(args)) ||
+         equals(interpreter.budget(), value, other(args));
 }
-bool is_at_least(Interpreter&, const Value& value, const CallArgs& args) {
-  return less_than(other(args), value) || equals(value, other(args));
+bool is_at_least(Interpreter& interpreter, const Value& value, const CallArgs& args) {
+  return less_than(interpreter.budget(), other(args), value) ||
+         equals(interpreter.budget(), value, other(args));
 }
 bool is_in(Interpreter& interpreter, const Value& value, const CallArgs& args) {
   return contains(interpreter, other(args), value);
 }
-bool is_same(Interpreter&, const Value& value, const CallArgs& args) {
+bool is_same(Interpreter& interpreter, const Value& value, const CallArgs& args) {
   const Value that = other(args);
   if (value.kind() != that.kind()) return false;
-  if (value.is_number() || value.is_none() || value.is_undefined()) return equals(value, that);
-  return value.identity() == that.identity() || (value.is_string() && equals(value, that));
+  if (value.is_number() || value.is_none() || value.is_undefined())
+    return equals(interpreter.budget(), value, that);
+  return value.identity() == that.identity() ||
+         (value.is_string() && equals(interpreter.budget(), value, that));
 }
 bool is_boolean_true(Interpreter&, const Value& value, const CallArgs&) {
   return value.is(Kind::kBool) && value.as_int() != 0;
@@ -59,19 +69,22 @@ bool is_iterable(Interpreter&, const Value& value, const CallArgs&) {
          value.is(Kind::kGenerator) || value.is(Kind::kLoop);
 }
 bool is_odd(Interpreter& interpreter, const Value& value, const CallArgs&) {
-  return equals(arithmetic(interpreter, "%", value, Value::integer(2)), Value::integer(1));
+  return equals(interpreter.budget(), arithmetic(interpreter, "%", value, Value::integer(2)),
+                Value::integer(1));
 }
 bool is_even(Interpreter& interpreter, const Value& value, const CallArgs&) {
-  return equals(arithmetic(interpreter, "%", value, Value::integer(2)), Value::integer(0));
+  return equals(interpreter.budget(), arithmetic(interpreter, "%", value, Value::integer(2)),
+                Value::integer(0));
 }
 bool is_divisible(Interpreter& interpreter, const Value& value, const CallArgs& args) {
-  return equals(arithmetic(interpreter, "%", value, other(args)), Value::integer(0));
+  return equals(interpreter.budget(), arithmetic(interpreter, "%", value, other(args)),
+                Value::integer(0));
 }
-bool is_lower_text(Interpreter&, const Value& value, const CallArgs&) {
-  return is_lower(to_text(value));
+bool is_lower_text(Interpreter& interpreter, const Value& value, const CallArgs&) {
+  return is_lower(read_text(interpreter, value));
 }
-bool is_upper_text(Interpreter&, const Value& value, const CallArgs&) {
-  return is_upper(to_text(value));
+bool is_upper_text(Interpreter& interpreter, const Value& value, const CallArgs&) {
+  return is_upper(read_text(interpreter, value));
 }
 bool is_filter(Interpreter&, const Value& value, const CallArgs&) {
   if (!value.is_string()) return false;

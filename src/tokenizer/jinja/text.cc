@@ -1,7 +1,9 @@
 #include "tokenizer/jinja/text.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
+#include <unordered_set>
 #include <utf8proc.h>
 
 #include "base/error.h"
@@ -71,6 +73,18 @@ std::string_view characters(std::string_view text, int64_t begin, int64_t end) {
   return text.substr(first, advance(first, end - begin) - first);
 }
 
+int64_t num_characters(const Value& text) {
+  const auto& object = text.get<StringObject>();
+  return object.is_ascii ? static_cast<int64_t>(object.text.size()) : num_characters(object.text);
+}
+
+std::string_view characters(const Value& text, int64_t begin, int64_t end) {
+  const auto& object = text.get<StringObject>();
+  if (!object.is_ascii) return characters(object.text, begin, end);
+  return std::string_view(object.text)
+      .substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
 std::vector<Value> split_characters(std::string_view text) {
   std::vector<Value> out;
   for_each_character(text, [&](char32_t, std::string_view bytes) {
@@ -79,12 +93,53 @@ std::vector<Value> split_characters(std::string_view text) {
   return out;
 }
 
+size_t find_text(Budget& budget, std::string_view text, std::string_view wanted, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  budget.read(wanted.size());
+  if (wanted.empty()) return from;
+  const void* const found =
+      ::memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  const size_t at = found == nullptr
+                        ? std::string_view::npos
+                        : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  budget.read(std::min(at, text.size()) - from);
+  return at;
+}
+
+// Knuth, Morris and Pratt from the end.
+size_t find_last_text(Budget& budget, std::string_view text, std::string_view wanted) {
+  const size_t length = wanted.size();
+  if (length > text.size()) return std::string_view::npos;
+  if (length < 16) return text.rfind(wanted);
+  budget.make(length * sizeof(uint32_t));
+  budget.work((text.size() + length) / 32);
+  const auto wanted_at = [&](size_t i) { return wanted[length - 1 - i]; };
+  std::vector<uint32_t> longest(length, 0);
+  for (size_t i = 1, matched = 0; i < length; ++i) {
+    while (matched > 0 && wanted_at(i) != wanted_at(matched)) matched = longest[matched - 1];
+    if (wanted_at(i) == wanted_at(matched)) ++matched;
+    longest[i] = static_cast<uint32_t>(matched);
+  }
+  for (size_t i = 0, matched = 0; i < text.size(); ++i) {
+    const char c = text[text.size() - 1 - i];
+    while (matched > 0 && c != wanted_at(matched)) matched = longest[matched - 1];
+    if (c == wanted_at(matched)) ++matched;
+    if (matched == length) return text.size() - 1 - i;
+  }
+  return std::string_view::npos;
+}
+
 std::string_view strip(std::string_view text,
                        bool left,
                        bool right,
                        std::optional<std::string_view> set) {
+  std::unordered_set<std::string_view> characters_of_set;
+  if (set) {
+    for_each_character(*set,
+                       [&](char32_t, std::string_view bytes) { characters_of_set.insert(bytes); });
+  }
   const auto goes = [&](std::string_view character) {
-    return set ? set->find(character) != std::string_view::npos
+    return set ? characters_of_set.contains(character)
                : is_space(read_utf8(character, 0).code_point);
   };
   while (left && !text.empty()) {

@@ -15,9 +15,16 @@ namespace zipage::jinja {
 [[noreturn]] void fail_undefined(const Value& value);
 
 int64_t num_characters(std::string_view text);
-// The characters [begin, end), both in range.
 std::string_view characters(std::string_view text, int64_t begin, int64_t end);
+// The same of a string value; at once for one of ASCII.
+int64_t num_characters(const Value& text);
+// The characters [begin, end), both in range.
+std::string_view characters(const Value& text, int64_t begin, int64_t end);
 std::vector<Value> split_characters(std::string_view text);
+
+// Where `wanted` begins first, or last; npos if nowhere. In linear time, whatever the texts are.
+size_t find_text(Budget& budget, std::string_view text, std::string_view wanted, size_t from = 0);
+size_t find_last_text(Budget& budget, std::string_view text, std::string_view wanted);
 
 // Takes characters in `set` off the ends; without a set, white space as str.isspace() sees it.
 std::string_view strip(std::string_view text,

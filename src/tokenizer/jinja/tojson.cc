@@ -29,23 +29,36 @@ class Writer {
   }
 
  private:
-  void append(const Value& value, int level) {
+  void put(std::string_view text) {
+    interpreter_.budget().make(text.size());
+    out_ += text;
+  }
+  void put_string(std::string_view text) {
+    // An escape takes six bytes at most, or three times those of a character.
+    interpreter_.budget().make(2 * text.size() + 2);
+    interpreter_.budget().walk(text.size());
     const size_t before = out_.size();
+    append_json_string(text, style_.ensure_ascii, out_);
+    interpreter_.budget().make(out_.size() - before);
+  }
+
+  void append(const Value& value, int level) {
+    interpreter_.budget().work(1);
     switch (value.kind()) {
       case Kind::kNone:
-        out_ += "null";
+        put("null");
         break;
       case Kind::kBool:
-        out_ += value.as_int() != 0 ? "true" : "false";
+        put(value.as_int() != 0 ? "true" : "false");
         break;
       case Kind::kInt:
-        out_ += std::to_string(value.as_int());
+        put(std::to_string(value.as_int()));
         break;
       case Kind::kFloat:
-        out_ += number(value.as_double());
+        put(number(value.as_double()));
         break;
       case Kind::kString:
-        append_json_string(value.text(), style_.ensure_ascii, out_);
+        put_string(value.text());
         break;
       case Kind::kList:
       case Kind::kTuple:
@@ -57,7 +70,6 @@ class Writer {
       default:
         fail_invalid("Object of type {} is not JSON serializable", type_name(value));
     }
-    interpreter_.charge(out_.size() - before);
   }
 
   static std::string number(double value) {
@@ -68,26 +80,25 @@ class Writer {
 
   void append_break(int level) {
     if (!style_.has_indent) return;
-    interpreter_.charge(1 + style_.indent.size() * static_cast<size_t>(level));
-    out_ += '\n';
-    for (int i = 0; i < level; ++i) out_ += style_.indent;
+    put("\n");
+    for (int i = 0; i < level; ++i) put(style_.indent);
   }
 
   void append_list(const Value& value, int level) {
     if (value.items().empty()) {
-      out_ += "[]";
+      put("[]");
       return;
     }
-    out_ += '[';
+    put("[");
     bool first = true;
     for (const Value& item : value.items()) {
-      if (!first) out_ += style_.item_separator;
+      if (!first) put(style_.item_separator);
       first = false;
       append_break(level + 1);
       append(item, level + 1);
     }
     append_break(level);
-    out_ += ']';
+    put("]");
   }
 
   static std::string key_text(const Value& key) {
@@ -108,27 +119,32 @@ class Writer {
   }
 
   void append_dict(const Value& value, int level) {
-    auto entries = value.get<DictObject>().entries;
-    if (entries.empty()) {
-      out_ += "{}";
+    const auto& dict = value.get<DictObject>();
+    if (dict.entries.empty()) {
+      put("{}");
       return;
     }
+    std::vector<const std::pair<Value, Value>*> entries;
+    interpreter_.budget().make(dict.entries.size() * sizeof(void*));
+    for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(),
-                       [](const auto& a, const auto& b) { return less_than(a.first, b.first); });
+      std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
+        return less_than(interpreter_.budget(), a->first, b->first);
+      });
     }
-    out_ += '{';
+    put("{");
     bool first = true;
-    for (const auto& [key, item] : entries) {
-      if (!first) out_ += style_.item_separator;
+    for (const auto* entry : entries) {
+      const auto& [key, item] = *entry;
+      if (!first) put(style_.item_separator);
       first = false;
       append_break(level + 1);
-      append_json_string(key_text(key), style_.ensure_ascii, out_);
-      out_ += style_.key_separator;
+      put_string(key_text(key));
+      put(style_.key_separator);
       append(item, level + 1);
     }
     append_break(level);
-    out_ += '}';
+    put("}");
   }
 
   Interpreter& interpreter_;
@@ -160,7 +176,7 @@ Value tojson_filter(Interpreter& interpreter, const Value& value, const CallArgs
     style.item_separator = separators[0].text();
     style.key_separator = separators[1].text();
   }
-  return Value::string(Writer(interpreter, std::move(style)).write(value));
+  return interpreter.new_string(Writer(interpreter, std::move(style)).write(value));
 }
 
 }  // namespace zipage::jinja

@@ -1,8 +1,10 @@
 #include "tokenizer/jinja/value.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -11,7 +13,10 @@
 namespace zipage::jinja {
 namespace {
 
-constexpr size_t kMinIndexed = 16;
+// Dicts of fewer entries are searched one by one.
+constexpr size_t kMinHashed = 9;
+constexpr int kMaxKeyValues = 100;
+constexpr size_t kMaxShownBytes = 80;
 
 int depth_above(int child_depth) {
   if (child_depth >= kMaxValueDepth) {
@@ -20,11 +25,68 @@ int depth_above(int child_depth) {
   return child_depth + 1;
 }
 
-bool can_be_key(const Value& key) {
+bool can_be_key(const Value& key, int& values_left) {
+  if (--values_left < 0) return false;
   if (key.is(Kind::kTuple)) {
-    return std::all_of(key.items().begin(), key.items().end(), can_be_key);
+    return std::all_of(key.items().begin(), key.items().end(),
+                       [&](const Value& item) { return can_be_key(item, values_left); });
   }
   return key.is_string() || key.is_number() || key.is_none();
+}
+
+bool can_be_key(const Value& key) {
+  int values_left = kMaxKeyValues;
+  return can_be_key(key, values_left);
+}
+
+// Of values that can be keys.
+bool same_key(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) {
+    if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
+    return a.as_double() == b.as_double();
+  }
+  if (a.kind() != b.kind()) return false;
+  if (a.is_string()) return a.text() == b.text();
+  if (a.is_none()) return true;
+  return a.items().size() == b.items().size() &&
+         std::equal(a.items().begin(), a.items().end(), b.items().begin(), same_key);
+}
+
+uint64_t mixed(uint64_t a, uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+uint64_t hash_text(std::string_view text, uint64_t seed) {
+  uint64_t hash = mixed(text.size() ^ seed, 0xa0761d6478bd642fULL);
+  for (size_t i = 0; i < text.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, std::min(sizeof word, text.size() - i));
+    hash = mixed(hash ^ word, seed | 1);
+  }
+  return mixed(hash ^ seed, 0xe7037ed1a0b428dbULL);
+}
+
+// 1, 1.0 and true are one key.
+uint64_t hash_key(const Value& key, uint64_t seed) {
+  if (key.is_string()) return hash_text(key.text(), seed);
+  if (key.is_none()) return mixed(seed, 3);
+  if (key.is(Kind::kTuple)) {
+    uint64_t hash = mixed(seed, 5);
+    for (const Value& item : key.items()) hash = mixed(hash ^ hash_key(item, seed), seed | 1);
+    return hash;
+  }
+  const double number = key.as_double();
+  uint64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  if (number == 0.0) bits = 0;  // -0.0
+  return mixed(bits ^ seed, 0x8ebc6af09c88c6e3ULL);
+}
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
 }  // namespace
@@ -50,6 +112,7 @@ Value Value::floating(double value) {
 Value Value::string(std::string text) {
   auto object = std::make_shared<StringObject>();
   object->text = std::move(text);
+  object->is_ascii = zipage::jinja::is_ascii(object->text);
   return Value::object(Kind::kString, std::move(object));
 }
 
@@ -105,47 +168,73 @@ const std::vector<Value>& Value::items() const {
   return get<ListObject>().items;
 }
 
-const Value* DictObject::find(std::string_view key) const {
-  const size_t hash = std::hash<std::string_view>()(key);
-  const auto matches = [&](size_t i) {
-    return entries[i].first.is_string() && entries[i].first.text() == key;
-  };
-  for (auto it = std::lower_bound(index_.begin(), index_.end(), std::pair(hash, uint32_t{0}));
-       it != index_.end() && it->first == hash; ++it) {
-    if (matches(it->second)) return &entries[it->second].second;
+uint64_t DictObject::seed() const {
+  return mixed(reinterpret_cast<uintptr_t>(this), 0x9e3779b97f4a7c15ULL);
+}
+
+template <typename Matches>
+const Value* DictObject::find_hashed(uint64_t hash, const Matches& matches) const {
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = hash & mask; slots_[i] != 0; i = (i + 1) & mask) {
+    const size_t entry = slots_[i] - 1;
+    if (hashes_[entry] == hash && matches(entries[entry].first)) return &entries[entry].second;
   }
-  for (size_t i = num_indexed_; i < entries.size(); ++i) {
-    if (matches(i)) return &entries[i].second;
+  return nullptr;
+}
+
+const Value* DictObject::find(std::string_view key) const {
+  const auto matches = [&](const Value& known) { return known.is_string() && known.text() == key; };
+  if (!slots_.empty()) return find_hashed(hash_text(key, seed()), matches);
+  for (const auto& [known, value] : entries) {
+    if (matches(known)) return &value;
   }
   return nullptr;
 }
 
 const Value* DictObject::find(const Value& key) const {
   if (key.is_string()) return find(std::string_view(key.text()));
+  if (!can_be_key(key)) return nullptr;
+  const auto matches = [&](const Value& known) { return same_key(known, key); };
+  if (!slots_.empty()) return find_hashed(hash_key(key, seed()), matches);
   for (const auto& [known, value] : entries) {
-    if (!known.is_string() && equals(known, key)) return &value;
+    if (matches(known)) return &value;
   }
   return nullptr;
 }
 
+void DictObject::grow() {
+  slots_.assign(std::bit_ceil(entries.size() * 4), 0);
+  hashes_.resize(entries.size());
+  const size_t mask = slots_.size() - 1;
+  for (size_t entry = 0; entry < entries.size(); ++entry) {
+    hashes_[entry] = hash_key(entries[entry].first, seed());
+    size_t i = hashes_[entry] & mask;
+    while (slots_[i] != 0) i = (i + 1) & mask;
+    slots_[i] = static_cast<uint32_t>(entry + 1);
+  }
+}
+
 void DictObject::set(const Value& key, Value value) {
-  if (!can_be_key(key)) fail_invalid("unhashable type: '{}'", type_name(key));
+  if (!can_be_key(key)) {
+    if (!key.is(Kind::kTuple)) fail_invalid("unhashable type: '{}'", type_name(key));
+    fail_invalid("a tuple of unhashable values, or of more than {}, is no key", kMaxKeyValues);
+  }
   depth = std::max(depth, depth_above(std::max(key.depth(), value.depth())));
   if (const Value* known = find(key)) {
     const_cast<Value&>(*known) = std::move(value);  // one of our own entries
     return;
   }
   entries.emplace_back(key, std::move(value));
-  // The tail that is searched one by one stays shorter than the square root or so.
-  const size_t tail = entries.size() - num_indexed_;
-  if (tail < kMinIndexed || tail * tail < entries.size() * 4) return;
-  for (size_t i = num_indexed_; i < entries.size(); ++i) {
-    if (!entries[i].first.is_string()) continue;
-    index_.emplace_back(std::hash<std::string_view>()(entries[i].first.text()),
-                        static_cast<uint32_t>(i));
+  if (entries.size() < kMinHashed) return;
+  if (entries.size() * 2 > slots_.size()) {
+    grow();
+    return;
   }
-  num_indexed_ = entries.size();
-  std::sort(index_.begin(), index_.end());
+  hashes_.push_back(hash_key(key, seed()));
+  const size_t mask = slots_.size() - 1;
+  size_t i = hashes_.back() & mask;
+  while (slots_[i] != 0) i = (i + 1) & mask;
+  slots_[i] = static_cast<uint32_t>(entries.size());
 }
 
 const char* type_name(const Value& value) {
@@ -202,47 +291,60 @@ bool is_true(const Value& value) {
   }
 }
 
-bool equals(const Value& a, const Value& b) {
+bool equals(Budget& budget, const Value& a, const Value& b) {
+  budget.work(1);
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
     return a.as_double() == b.as_double();
   }
   if (a.kind() != b.kind()) return false;
+  // As Python sees it, a value in a container equals itself, NaN included.
+  if (a.identity() != nullptr && a.identity() == b.identity()) return true;
   switch (a.kind()) {
     case Kind::kUndefined:
     case Kind::kNone:
       return true;
     case Kind::kString:
+      if (a.text().size() != b.text().size()) return false;
+      budget.read(a.text().size());
       return a.text() == b.text();
     case Kind::kList:
     case Kind::kTuple:
       return a.items().size() == b.items().size() &&
-             std::equal(a.items().begin(), a.items().end(), b.items().begin(), equals);
+             std::equal(a.items().begin(), a.items().end(), b.items().begin(),
+                        [&](const Value& left, const Value& right) {
+                          return equals(budget, left, right);
+                        });
     case Kind::kDict: {
       const auto& left = a.get<DictObject>();
       const auto& right = b.get<DictObject>();
       return left.entries.size() == right.entries.size() &&
              std::all_of(left.entries.begin(), left.entries.end(), [&](const auto& entry) {
+               if (entry.first.is_string()) budget.read(entry.first.text().size());
                const Value* other = right.find(entry.first);
-               return other != nullptr && equals(entry.second, *other);
+               return other != nullptr && equals(budget, entry.second, *other);
              });
     }
     default:
-      return a.identity() == b.identity();
+      return false;
   }
 }
 
-bool less_than(const Value& a, const Value& b) {
+bool less_than(Budget& budget, const Value& a, const Value& b) {
+  budget.work(1);
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.as_int() < b.as_int();
     return a.as_double() < b.as_double();
   }
-  if (a.is_string() && b.is_string()) return a.text() < b.text();
+  if (a.is_string() && b.is_string()) {
+    budget.read(std::min(a.text().size(), b.text().size()));
+    return a.text() < b.text();
+  }
   if (a.is_sequence() && a.kind() == b.kind()) {
     const auto& left = a.items();
     const auto& right = b.items();
     for (size_t i = 0; i < left.size() && i < right.size(); ++i) {
-      if (!equals(left[i], right[i])) return less_than(left[i], right[i]);
+      if (!equals(budget, left[i], right[i])) return less_than(budget, left[i], right[i]);
     }
     return left.size() < right.size();
   }
@@ -285,56 +387,91 @@ std::string float_repr(double value) {
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 
-std::string to_text(const Value& value) {
-  if (value.is_string()) return value.text();
-  if (value.is_undefined()) return "";
-  return to_repr(value);
-}
+namespace {
 
-std::string to_repr(const Value& value) {
-  const auto joined = [&](const char* open, const char* close) {
-    std::string out = open;
-    for (const Value& item : value.items()) {
-      if (out.size() > 1) out += ", ";
-      out += to_repr(item);
-    }
-    return out + close;
+void append_repr(Budget& budget, const Value& value, std::string& out) {
+  const auto append = [&](std::string_view text) {
+    budget.make(text.size());
+    out += text;
   };
+  const auto append_items = [&](const char* open, const char* close) {
+    append(open);
+    bool first = true;
+    for (const Value& item : value.items()) {
+      if (!first) append(", ");
+      first = false;
+      append_repr(budget, item, out);
+    }
+    append(close);
+  };
+  budget.work(1);
   switch (value.kind()) {
     case Kind::kUndefined:
-      return "Undefined";
+      return append("Undefined");
     case Kind::kNone:
-      return "None";
+      return append("None");
     case Kind::kBool:
-      return value.as_int() != 0 ? "True" : "False";
+      return append(value.as_int() != 0 ? "True" : "False");
     case Kind::kInt:
-      return std::to_string(value.as_int());
+      return append(std::to_string(value.as_int()));
     case Kind::kFloat:
-      return float_repr(value.as_double());
+      return append(float_repr(value.as_double()));
     case Kind::kString:
-      return string_repr(value.text());
+      budget.walk(value.text().size());
+      return append(string_repr(value.text()));
     case Kind::kList:
-      return joined("[", "]");
+      return append_items("[", "]");
     case Kind::kTuple:
-      return joined("(", value.items().size() == 1 ? ",)" : ")");
+      return append_items("(", value.items().size() == 1 ? ",)" : ")");
     case Kind::kDict: {
-      std::string out = "{";
+      append("{");
+      bool first = true;
       for (const auto& [key, item] : value.get<DictObject>().entries) {
-        if (out.size() > 1) out += ", ";
-        ((out += to_repr(key)) += ": ") += to_repr(item);
+        if (!first) append(", ");
+        first = false;
+        append_repr(budget, key, out);
+        append(": ");
+        append_repr(budget, item, out);
       }
-      return out + "}";
+      return append("}");
     }
     case Kind::kGenerator:
-      return "<generator object>";
+      return append("<generator object>");
     case Kind::kNamespace:
-      return "<Namespace>";
+      return append("<Namespace>");
     case Kind::kLoop:
-      return "<LoopContext>";
+      return append("<LoopContext>");
     case Kind::kCallable:
-      return "<function " + value.get<CallableObject>().name + ">";
+      append("<function ");
+      append(value.get<CallableObject>().name);
+      return append(">");
   }
-  return "";
+}
+
+}  // namespace
+
+std::string to_text(Budget& budget, const Value& value) {
+  if (value.is_undefined()) return "";
+  if (!value.is_string()) return to_repr(budget, value);
+  budget.make(value.text().size());
+  return value.text();
+}
+
+std::string to_repr(Budget& budget, const Value& value) {
+  std::string out;
+  append_repr(budget, value, out);
+  return out;
+}
+
+std::string to_short_text(const Value& value) {
+  if (value.is_string()) {
+    std::string_view text = value.text();
+    if (text.size() <= kMaxShownBytes) return string_repr(text);
+    return string_repr(characters(text, 0, kMaxShownBytes / 4)) + "...";
+  }
+  if (value.is(Kind::kInt)) return std::to_string(value.as_int());
+  if (value.is(Kind::kFloat)) return float_repr(value.as_double());
+  return type_name(value);
 }
 
 }  // namespace zipage::jinja

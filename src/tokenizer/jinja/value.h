@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tokenizer/jinja/budget.h"
+
 namespace zipage::jinja {
 
 class Interpreter;
@@ -107,6 +109,8 @@ class Value {
 
 struct StringObject : Object {
   std::string text;
+  // As many characters as bytes: places are found without counting.
+  bool is_ascii = false;
 };
 
 struct ListObject : Object {
@@ -114,17 +118,27 @@ struct ListObject : Object {
   bool consumed = false;  // generators
 };
 
-// Keeps the order of insertion; keys are strings, numbers, booleans, none or tuples of such.
+// Keeps the order of insertion; keys are strings, numbers, booleans, none or small tuples of such.
+// A lookup or an insertion takes constant time: the table is hashed with a seed of its own, which
+// nobody outside can aim at.
 struct DictObject : Object {
   std::vector<std::pair<Value, Value>> entries;
 
   const Value* find(std::string_view key) const;
+  // Null also for a key that cannot be one.
   const Value* find(const Value& key) const;
-  void set(const Value& key, Value value);  // throws if the key cannot be one
+  // Throws if the key cannot be one.
+  void set(const Value& key, Value value);
 
  private:
-  std::vector<std::pair<size_t, uint32_t>> index_;  // (hash, entry), sorted, once there are many
-  size_t num_indexed_ = 0;
+  template <typename Matches>
+  const Value* find_hashed(uint64_t hash, const Matches& matches) const;
+  uint64_t seed() const;
+  void grow();
+
+  // Entry + 1 by hash, 0: free; open addressing. Empty while there are few entries.
+  std::vector<uint32_t> slots_;
+  std::vector<uint64_t> hashes_;
 };
 
 struct NamespaceObject : Object {
@@ -155,12 +169,15 @@ class DictBuilder {
 const char* type_name(const Value& value);
 
 bool is_true(const Value& value);
-bool equals(const Value& a, const Value& b);
+// Shared values are walked as often as they are met, as trees: hence the budget.
+bool equals(Budget& budget, const Value& a, const Value& b);
 // Whether a < b; throws as Python does if they do not compare.
-bool less_than(const Value& a, const Value& b);
+bool less_than(Budget& budget, const Value& a, const Value& b);
 // What {{ value }} prints, and Python's repr() of it. Throw if the value is nested too deeply.
-std::string to_text(const Value& value);
-std::string to_repr(const Value& value);
+std::string to_text(Budget& budget, const Value& value);
+std::string to_repr(Budget& budget, const Value& value);
+// A few words about a value, for messages.
+std::string to_short_text(const Value& value);
 std::string float_repr(double value);
 
 }  // namespace zipage::jinja
