@@ -1,7 +1,10 @@
 #include "cli/command.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <iostream>
 
 #include "base/error.h"
 #include "cli/config_file.h"
@@ -36,7 +39,20 @@ void read_numbers_as_decimal(CLI::App& app) {
   }
 }
 
-int run_program(int argc, char** argv) {
+namespace {
+
+// What was printed may still be in a buffer, and the disk full.
+int flush_output(int code) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  const int reason = errno;
+  if (flushed && std::ferror(stdout) == 0 && std::cout.flush()) return code;
+  std::fprintf(stderr, "zipage: standard output cannot be written: %s\n",
+               reason != 0 ? std::strerror(reason) : "the disk may be full");
+  return code == kExitOk ? kExitFailure : code;
+}
+
+int run_command(int argc, char** argv) {
   CLI::App app{"Zipage: an inference engine for reasoning models with a capped KV cache"};
   app.require_subcommand(1);
   app.set_version_flag("--version", "zipage 0.1.0");
@@ -63,5 +79,9 @@ int run_program(int argc, char** argv) {
     return report(current_exception_status());
   }
 }
+
+}  // namespace
+
+int run_program(int argc, char** argv) { return flush_output(run_command(argc, argv)); }
 
 }  // namespace zipage::cli

@@ -19,10 +19,25 @@
 namespace zipage::cli {
 namespace {
 
+// Of all problems of a setting, or of those of a task. The short answers finish first, and they are
+// the easy ones: what an interrupted run has finished says nothing about pass@1 of the whole.
 struct Score {
-  int64_t right = 0, total = 0;
+  int64_t right = 0, finished = 0, problems = 0;
+  bool partial() const { return finished < problems; }
   double pass() const {
-    return total > 0 ? static_cast<double>(right) / static_cast<double>(total) : 0;
+    return finished > 0 ? static_cast<double>(right) / static_cast<double>(finished) : 0;
+  }
+  std::string cell() const {
+    if (!partial()) return fmt::format("{:.1f} %", 100 * pass());
+    return fmt::format("{} right, {} of {} finished", right, finished, problems);
+  }
+  // The fields of a report. pass_at_1 is null when it is not known.
+  void add_to(boost::json::object& report) const {
+    report["pass_at_1"] = partial() ? boost::json::value(nullptr) : boost::json::value(pass());
+    report["problems"] = problems;
+    if (!partial()) return;
+    report["finished"] = finished;
+    report["right"] = right;
   }
 };
 
@@ -33,7 +48,14 @@ struct Setting {
   std::map<std::string, Score> by_task;
   Score all;
   WorkloadNumbers numbers;
-  std::vector<std::string> completions;  // by problem
+  // By problem; with `finished`, false for those that an interrupt cut off.
+  std::vector<std::string> completions;
+  std::vector<bool> finished;
+  // Ids of the others.
+  std::vector<std::string> unfinished;
+
+  bool partial() const { return all.partial(); }
+  std::string name() const { return cache + (partial() ? " (partial)" : ""); }
 };
 
 std::string cache_name(const CompressionOptions& c) {
@@ -42,8 +64,8 @@ std::string cache_name(const CompressionOptions& c) {
 
 std::vector<std::string> table_row(const Setting& s) {
   const WorkloadNumbers& n = s.numbers;
-  return {s.cache,
-          fmt::format("{:.1f} %", 100 * s.all.pass()),
+  return {s.name(),
+          s.all.cell(),
           fmt::format("{:.0f}", n.tokens_per_second()),
           fmt::format("{:.1f}", n.mean_running),
           std::to_string(n.peak_running),
@@ -58,22 +80,25 @@ boost::json::object report_of(const Setting& s) {
   report["model"] = s.model;
   report["device"] = s.device;
   report["cache"] = s.cache;
-  report["pass_at_1"] = s.all.pass();
-  report["problems"] = s.all.total;
+  s.all.add_to(report);
   boost::json::object tasks;
   for (const auto& [task, score] : s.by_task) {
-    tasks[task] = {{"pass_at_1", score.pass()}, {"problems", score.total}};
+    boost::json::object one;
+    score.add_to(one);
+    tasks[task] = std::move(one);
   }
   report["by_task"] = std::move(tasks);
   add_numbers(s.numbers, report);
+  report["partial"] = s.partial();
+  if (s.partial()) report["unfinished"] = boost::json::value_from(s.unfinished);
   return report;
 }
 
 QualityPoint point_of(const Setting& s) {
   const CompressionOptions& c = s.compression;
-  return {s.model,     c.capped() ? to_string(c.kv_policy) : "",
-          c.kv_budget, s.all.pass(),
-          s.all.total, s.numbers.tokens_per_second()};
+  return {s.model,        c.capped() ? to_string(c.kv_policy) : "",
+          c.kv_budget,    s.all.pass(),
+          s.all.problems, s.numbers.tokens_per_second()};
 }
 
 // "t.kvt" -> "t-peak-512.kvt": each of several settings has a trace of its own. Without a cap there
@@ -111,13 +136,22 @@ struct EvalCommand {
     }
     print(settings);
     if (!json_path.empty()) write_json(json_path, report(settings));
-    if (!output_path.empty()) write_outputs(problems, settings.back().completions);
+    if (!output_path.empty()) write_outputs(problems, settings.back());
     std::vector<QualityPoint> points;
     for (const Setting& s : settings) {
-      if (!s.numbers.interrupted) points.push_back(point_of(s));
+      if (!s.partial()) points.push_back(point_of(s));
     }
     if (!plot_path.empty() && !points.empty())
       write_file("--plot", plot_path, draw_quality(points));
+    const size_t missing = grid.size() - points.size();
+    if (!plot_path.empty() && missing > 0) {
+      std::printf("%s\n", points.empty()
+                              ? "no plot: no setting is finished"
+                              : fmt::format("the plot leaves out {} of {} settings, which are not "
+                                            "finished",
+                                            missing, grid.size())
+                                    .c_str());
+    }
     return settings.back().numbers.interrupted ? kExitInterrupted : kExitOk;
   }
 
@@ -141,6 +175,11 @@ struct EvalCommand {
     setting.model = model->info().model_name;
     setting.device = model->info().device;
     setting.completions.resize(problems.size());
+    setting.finished.resize(problems.size());
+    for (const Problem& problem : problems) {
+      ++setting.all.problems;
+      ++setting.by_task[problem.task].problems;
+    }
     int64_t done = 0;
     Status error;
     for (size_t i = 0; i < problems.size(); ++i) {
@@ -156,10 +195,11 @@ struct EvalCommand {
         text += output.new_text;
         if (!output.finished()) return;
         ++done;
+        setting.finished[i] = true;
         if (output.finish_reason == FinishReason::kError) error = output.error;
         const bool ended = output.finish_reason == FinishReason::kStop;
         for (Score* score : {&setting.all, &setting.by_task[problems[i].task]}) {
-          ++score->total;
+          ++score->finished;
           score->right += is_right(problems[i], text, ended);
         }
       });
@@ -171,6 +211,9 @@ struct EvalCommand {
           return done;
         });
     if (!error.ok()) fail_with(error);
+    for (size_t i = 0; i < problems.size(); ++i) {
+      if (!setting.finished[i]) setting.unfinished.push_back(problems[i].id);
+    }
     return setting;
   }
 
@@ -178,10 +221,9 @@ struct EvalCommand {
     std::vector<std::vector<std::string>> tasks = {{"cache", "problems"}};
     for (const auto& [task, score] : settings.front().by_task) tasks[0].push_back(task);
     for (const Setting& s : settings) {
-      std::vector<std::string>& row = tasks.emplace_back(std::vector<std::string>{
-          s.cache + (s.numbers.interrupted ? " (partial)" : ""), std::to_string(s.all.total)});
-      for (const auto& [task, score] : s.by_task)
-        row.push_back(fmt::format("{:.1f} %", 100 * score.pass()));
+      std::vector<std::string>& row =
+          tasks.emplace_back(std::vector<std::string>{s.name(), std::to_string(s.all.problems)});
+      for (const auto& [task, score] : s.by_task) row.push_back(score.cell());
     }
     if (tasks[0].size() > 3) std::printf("%s\n", format_table(tasks).c_str());
     std::vector<std::vector<std::string>> rows = {{"cache", "pass@1", "tok/s", "mean running",
@@ -189,10 +231,22 @@ struct EvalCommand {
                                                    "compressions", "KV memory"}};
     for (const Setting& s : settings) rows.push_back(table_row(s));
     std::printf("%s", format_table(rows).c_str());
-    if (settings.back().numbers.interrupted) {
-      std::printf("interrupted: %s is partial, with %lld problems answered\n",
-                  settings.back().cache.c_str(), static_cast<long long>(settings.back().all.total));
-    }
+    if (settings.back().partial()) print_unfinished(settings.back());
+  }
+
+  static void print_unfinished(const Setting& s) {
+    constexpr size_t kMostNames = 20;
+    std::string names;
+    for (size_t i = 0; i < std::min(s.unfinished.size(), kMostNames); ++i)
+      names += (i > 0 ? ", " : "") + s.unfinished[i];
+    if (s.unfinished.size() > kMostNames)
+      names += fmt::format(" and {} more", s.unfinished.size() - kMostNames);
+    std::printf(
+        "interrupted: %s has no pass@1: %lld of %lld problems are not finished (%s), and those "
+        "with "
+        "short answers finish first\n",
+        s.cache.c_str(), static_cast<long long>(s.unfinished.size()),
+        static_cast<long long>(s.all.problems), names.c_str());
   }
 
   // One setting: its report. Several: {"settings": [...]}.
@@ -203,13 +257,12 @@ struct EvalCommand {
     return {{"settings", std::move(list)}};
   }
 
-  void write_outputs(const std::vector<Problem>& problems,
-                     const std::vector<std::string>& texts) const {
+  void write_outputs(const std::vector<Problem>& problems, const Setting& setting) const {
     std::string lines;
     for (size_t i = 0; i < problems.size(); ++i) {
-      lines += boost::json::serialize(
-                   boost::json::object{{"id", problems[i].id}, {"completion", texts[i]}}) +
-               "\n";
+      boost::json::object line{{"id", problems[i].id}, {"completion", setting.completions[i]}};
+      if (!setting.finished[i]) line["finished"] = false;
+      lines += boost::json::serialize(line) + "\n";
     }
     write_file("--output", output_path, lines);
   }

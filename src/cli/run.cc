@@ -55,17 +55,19 @@ struct RunCommand {
     InterruptGuard interrupt;
     Status error;
     int64_t tokens = 0;
+    bool unread = false;
     const auto start = std::chrono::steady_clock::now();
     const RequestId id =
         value_or_fail(model->submit(std::move(request), [&](const RequestOutput& output) {
           tokens += static_cast<int64_t>(output.new_token_ids.size());
           std::fwrite(output.new_text.data(), 1, output.new_text.size(), stdout);
-          std::fflush(stdout);
+          // Nobody will read the rest; run_program() says why.
+          if (std::fflush(stdout) != 0) unread = true;
           if (output.finish_reason == FinishReason::kError) error = output.error;
         }));
     bool aborted = false;
     while (model->step()) {
-      if (interrupt.interrupted() && !std::exchange(aborted, true)) model->abort(id);
+      if ((interrupt.interrupted() || unread) && !std::exchange(aborted, true)) model->abort(id);
     }
     std::printf("\n");
     if (!error.ok()) return report(error);
@@ -77,7 +79,7 @@ struct RunCommand {
                    static_cast<long long>(tokens), seconds, static_cast<double>(tokens) / seconds,
                    static_cast<long long>(stats.compressions));
     }
-    return aborted ? kExitInterrupted : kExitOk;
+    return interrupt.interrupted() ? kExitInterrupted : kExitOk;
   }
 };
 
