@@ -87,11 +87,15 @@ void bind_engine_options(nb::module_& module) {
       .def_rw("enforce_eager", &EngineOptions::enforce_eager)
       .def_rw("kv_trace", &EngineOptions::kv_trace)
       .def_rw("num_threads", &EngineOptions::num_threads)
-      .def_rw("seed", &EngineOptions::seed)
+      .def_rw("seed", &EngineOptions::seed, nb::arg("value").none())
       .def_rw("tensor_parallel_size", &EngineOptions::tensor_parallel_size);
   def_word(
       options, "scheduling", [](EngineOptions & self) -> auto& { return self.scheduling; },
       &parse_scheduling);
+  def_word(
+      options, "scheduling_policy",
+      [](EngineOptions & self) -> auto& { return self.scheduling_policy; },
+      &parse_scheduling_policy);
   bind_compression(options);
 }
 
@@ -124,7 +128,7 @@ void bind_options(nb::module_& module) {
       .def_rw("prompt_logprobs", &SamplingParams::prompt_logprobs, nb::arg("value").none())
       .def_rw("skip_reading_prefix_cache", &SamplingParams::skip_reading_prefix_cache)
       .def_rw("logit_bias", &SamplingParams::logit_bias)
-      .def_rw("allowed_token_ids", &SamplingParams::allowed_token_ids)
+      .def_rw("allowed_token_ids", &SamplingParams::allowed_token_ids, nb::arg("value").none())
       .def_rw("bad_words", &SamplingParams::bad_words)
       .def_rw("kv_budget", &SamplingParams::kv_budget, nb::arg("value").none())
       // What a vocabulary of any size would refuse.

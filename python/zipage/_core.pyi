@@ -23,9 +23,10 @@ class EngineOptions:
     enforce_eager: bool
     kv_trace: str
     num_threads: int
-    seed: int
+    seed: int | None
     tensor_parallel_size: int
     scheduling: str
+    scheduling_policy: str
     kv_policy: str
     kv_budget: int
     window_size: int
@@ -71,7 +72,7 @@ class SamplingParams:
     prompt_logprobs: int | None
     skip_reading_prefix_cache: bool
     logit_bias: dict[int, float]
-    allowed_token_ids: list[int]
+    allowed_token_ids: list[int] | None
     bad_words: list[str]
     kv_budget: int | None
     kv_policy: str | None

@@ -59,7 +59,6 @@ class EngineUser:
             changed = {name: getattr(defaults, name) for name in vars(defaults)} | dict(overrides)
             if "max_new_tokens" in changed:
                 changed["max_tokens"] = changed.pop("max_new_tokens")
-            changed["allowed_token_ids"] = changed.get("allowed_token_ids") or None
             defaults = SamplingParams(**changed)
         return defaults
 
@@ -130,6 +129,7 @@ class RunningRequest:
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         self._num_cached_tokens = 0
         self._outputs = [self._empty(i) for i in range(params.n)]
+        self._logprob_sums = [0.0] * params.n  # of whole sequences, whatever a stream has handed out
         self._gained: dict[int, int] = {}  # tokens that each sequence gained since the last output()
         self._is_urgent = True  # the first token, or a sequence's end: not to be held back
 
@@ -159,7 +159,8 @@ class RunningRequest:
         if output.logprobs is not None:
             for entries in gained.logprobs:
                 output.logprobs.append(self._alternatives(entries))
-                output.cumulative_logprob += entries[0][1]  # type: ignore[operator]
+                self._logprob_sums[output.index] += entries[0][1]
+            output.cumulative_logprob = self._logprob_sums[output.index]
         if gained.finish_reason:
             output.finish_reason = gained.finish_reason
             reason = gained.stop_reason

@@ -45,8 +45,7 @@ _count = _integer(0, 2**31 - 1)
 _int64 = _integer(0, 2**62)
 
 
-def _seed(name: str, value: Any) -> int:
-    return _integer(0, 2**64 - 1)(name, 0 if value is None else value)
+_seed = _integer(0, 2**64 - 1)
 
 
 def _real(name: str, value: Any) -> float:
@@ -122,6 +121,7 @@ NATIVE: dict[str, Callable[[str, Any], Any]] = {
     "num_gpu_blocks_override": _int64, "gpu_memory_utilization": _real, "swap_space_bytes": parse_bytes,
     "max_num_seqs": _count, "max_num_batched_tokens": _count, "max_queued_requests": _count,
     "enable_prefix_caching": _flag, "async_compression": _flag, "enforce_eager": _flag, "scheduling": _text,
+    "scheduling_policy": _text,
     "kv_trace": _path,
     "num_threads": _count, "seed": _seed, "tensor_parallel_size": _count,
     "kv_policy": _text, "kv_budget": parse_budget, "window_size": _count, "score_weight": _real,
@@ -182,7 +182,7 @@ _VLLM_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "lora_dtype": ("auto",), "enable_prompt_embeds": (False,), "task": (None, "auto", "generate"),
     "runner": ("auto", "generate"), "convert": ("auto", "none"), "mm_processor_kwargs": (None,),
     "limit_mm_per_prompt": (None,), "max_logprobs": (20,), "logits_processors": (None,), "logits_processor_pattern": (None,),
-    "pooler_config": (None,), "override_pooler_config": (None,), "scheduling_policy": ("fcfs",), "async_scheduling": (None,),
+    "pooler_config": (None,), "override_pooler_config": (None,), "async_scheduling": (None,),
     "scheduler_cls": (None,), "num_scheduler_steps": (1,), "scheduler_delay_factor": (0.0,), "preemption_mode": (None,),
     "max_num_partial_prefills": (1,), "max_long_partial_prefills": (1,), "long_prefill_token_threshold": (0,),
     "disable_sliding_window": (False,), "disable_cascade_attn": (False,), "calculate_kv_scales": (False,),

@@ -63,7 +63,7 @@ class SamplingParams:
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     stream_interval: int | None = None  # tokens between two outputs of a stream
     logit_bias: dict[int, float] | None = None
-    allowed_token_ids: list[int] | None = None
+    allowed_token_ids: list[int] | None = None  # None: all
     bad_words: list[str] | None = None
     kv_budget: int | str | None = None  # tokens, or "full"; None: the engine's
     kv_policy: str | None = None  # None: the engine's
@@ -88,7 +88,7 @@ class SamplingParams:
         if self.allowed_token_ids is not None:
             self.allowed_token_ids = _list_of("allowed_token_ids", self.allowed_token_ids, int)
             if not self.allowed_token_ids:
-                raise ValueError("allowed_token_ids is empty: no token could be sampled")
+                raise ValueError("allowed_token_ids=[]: expected at least one token id, or None for all tokens")
         if self.logit_bias is not None:
             if not isinstance(self.logit_bias, Mapping):
                 raise TypeError(f"logit_bias={self.logit_bias!r}: expected a dict of token id and bias")
@@ -134,12 +134,12 @@ class SamplingParams:
 
     @classmethod
     def from_core(cls, core: _core.SamplingParams) -> SamplingParams:
-        return cls(**{name: getattr(core, name) for name in _CORE_FIELDS if name != "allowed_token_ids"})
+        return cls(**{name: getattr(core, name) for name in _CORE_FIELDS})
 
 
 _FIELDS = {field.name: field.default for field in fields(SamplingParams)}
 _CORE_FIELDS = [name for name in _FIELDS if name not in ("output_kind", "stream_interval")]
-_EMPTY: dict[str, Any] = {"allowed_token_ids": [], "logit_bias": {}, "skip_reading_prefix_cache": False}
+_EMPTY: dict[str, Any] = {"logit_bias": {}, "skip_reading_prefix_cache": False}
 
 
 def _list_of(name: str, value: Any, kind: type) -> list:

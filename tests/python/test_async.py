@@ -1,6 +1,7 @@
 """AsyncLLM: streams, and what ends them."""
 
 import asyncio
+import math
 import threading
 
 import pytest
@@ -35,6 +36,19 @@ def test_kinds_of_output_agree(async_llm, llm):
     assert [o.outputs[0].text for o in final] == [wanted]
     assert [o.finished for o in cumulative] == [False] * (len(cumulative) - 1) + [True]
     assert final[0].metrics.finished_time >= final[0].metrics.first_token_time >= final[0].metrics.arrival_time
+
+
+def test_cumulative_logprob_is_of_the_whole_sequence(async_llm):
+    params = SamplingParams(temperature=0, max_tokens=400, logprobs=0, n=2, output_kind=RequestOutputKind.DELTA)
+    sums = {0: 0.0, 1: 0.0}
+    pieces = {0: 0, 1: 0}
+    for output in run(collect(async_llm, MUL, params)):
+        for gained in output.outputs:
+            for token, alternatives in zip(gained.token_ids, gained.logprobs):
+                sums[gained.index] += alternatives[token].logprob
+            pieces[gained.index] += 1
+            assert math.isclose(gained.cumulative_logprob, sums[gained.index], rel_tol=1e-6, abs_tol=1e-9)
+    assert min(pieces.values()) > 1
 
 
 def test_a_long_answer_comes_in_pieces(async_llm):

@@ -225,3 +225,20 @@ def test_engines_come_and_go_without_a_trace():
         use_one()
     assert threads() == before
     assert resident_kib() - kib < 40_000  # one engine's weights and used blocks would be more
+
+
+def test_a_priority_needs_its_policy(llm):
+    with pytest.raises(ValueError, match="priority"):
+        llm.generate(MUL, GREEDY, use_tqdm=False, priority=3)
+    assert llm.generate(MUL, GREEDY, use_tqdm=False, priority=0)[0].finished
+
+
+def test_prompt_alone(llm):
+    answer = llm.generate(MUL, SamplingParams(max_tokens=0, prompt_logprobs=0), use_tqdm=False)[0]
+    assert len(answer.prompt_logprobs) == len(answer.prompt_token_ids)
+    assert answer["token_ids"] == [] and answer.outputs[0].finish_reason == "length"
+
+
+def test_parameters_that_leave_no_token(llm):
+    with pytest.raises(ValueError, match="allowed_token_ids"):
+        llm.generate(MUL, SamplingParams(allowed_token_ids=[49], bad_words=["1"]), use_tqdm=False)

@@ -59,6 +59,16 @@ def test_every_setting_has_its_place_in_the_engine():
     assert options.model == "somewhere"
 
 
+def test_seed_and_scheduling_policy():
+    assert engine_options("somewhere", settings()).seed is None
+    assert engine_options("somewhere", settings(seed=None)).seed is None
+    assert engine_options("somewhere", settings(seed=0)).seed == 0
+    assert engine_options("somewhere", settings()).scheduling_policy == "fcfs"
+    assert engine_options("somewhere", settings(scheduling_policy="priority")).scheduling_policy == "priority"
+    with pytest.raises(ValueError, match="fcfs, priority"):
+        engine_options("somewhere", settings(scheduling_policy="fair"))
+
+
 @pytest.mark.parametrize(("options", "error", "words"), [
     ({"gpu_memory_utilisation": 0.9}, TypeError, "gpu_memory_utilization"),
     ({"max_cache_blocks": 8}, TypeError, "max_cache_blocks_per_seq"),
