@@ -46,14 +46,15 @@ constexpr const char* to_string(FinishReason reason) {
 struct TokenLogprob {
   int32_t token_id = 0;
   float logprob = 0;
-  // 1 is the most likely token.
+  // 1 is the most likely token. Of the token itself: how many are at least as likely, so that equals
+  // share the rank of the last of them. Of an alternative: its place in the list.
   int32_t rank = 0;
 };
 
 struct Request {
   std::vector<int32_t> prompt_token_ids;
   SamplingParams sampling;
-  // Smaller values run first.
+  // Smaller values run first. Other than 0 only with SchedulingPolicy::kPriority.
   int32_t priority = 0;
   // Requests share prefix-cache entries only if their salts are equal.
   std::string cache_salt;
@@ -142,7 +143,9 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
   virtual ~Engine() = default;
 
-  // Queues a request. Fails if it can never run, or if the queue is full.
+  // Queues a request. Its parameters are checked and prepared (bad_words are tokenised) on the
+  // calling thread. Fails if it can never run (kInvalidArgument, naming the field), or if the queue
+  // is full (kResourceExhausted).
   virtual Result<RequestId> submit(Request request, OutputCallback callback) = 0;
   // Ends a request; its callback gets FinishReason::kAbort. Ignores unknown and finished ids.
   virtual void abort(RequestId id) = 0;

@@ -30,6 +30,9 @@ enum class Redundancy { kLightning, kFlash, kRaw };
 enum class Combine { kConvex, kSubtract };
 // Which waiting requests are admitted (method.md 5).
 enum class Scheduling { kHybrid, kConstrained };
+// kFcfs: requests are served in the order of their arrival. kPriority: by Request::priority, the
+// smallest first, then by arrival; a stream of urgent requests can then starve the others.
+enum class SchedulingPolicy { kFcfs, kPriority };
 
 const char* to_string(KvPolicy);
 const char* to_string(ScoreReduce);
@@ -37,6 +40,7 @@ const char* to_string(Pooling);
 const char* to_string(Redundancy);
 const char* to_string(Combine);
 const char* to_string(Scheduling);
+const char* to_string(SchedulingPolicy);
 // Each parser's error lists the accepted words.
 Result<KvPolicy> parse_kv_policy(const std::string& text);
 Result<ScoreReduce> parse_score_reduce(const std::string& text);
@@ -44,6 +48,7 @@ Result<Pooling> parse_pooling(const std::string& text);
 Result<Redundancy> parse_redundancy(const std::string& text);
 Result<Combine> parse_combine(const std::string& text);
 Result<Scheduling> parse_scheduling(const std::string& text);
+Result<SchedulingPolicy> parse_scheduling_policy(const std::string& text);
 
 // The kv_budget of an engine or request whose KV cache is not capped.
 inline constexpr int64_t kFullKv = 0;
@@ -112,13 +117,15 @@ struct EngineOptions {
   int32_t max_num_seqs = 256;
   // Tokens per step. 0: 512 on a CPU, 4096 on a GPU.
   int32_t max_num_batched_tokens = 0;
-  // 0: no limit.
+  // Most unfinished sequences (a request counts as sampling.n), running or waiting. 0: no limit.
   int32_t max_queued_requests = 0;
   bool enable_prefix_caching = true;
   bool async_compression = true;
   // Run without CUDA graphs.
   bool enforce_eager = false;
   Scheduling scheduling = Scheduling::kHybrid;
+  // The order in which requests are served.
+  SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   CompressionOptions compression;
   // A file that records which entries each compression keeps, and their scores (zipage/kv_trace.h).
   // Empty: none. Steps wait for each compression while it is written, so it is for study, not for
@@ -126,7 +133,8 @@ struct EngineOptions {
   std::string kv_trace;
   // CPU threads. 0: all cores.
   int32_t num_threads = 0;
-  uint64_t seed = 0;
+  // Seed of requests that bring none. Without a value: a random one, named in the log.
+  std::optional<uint64_t> seed;
   int32_t tensor_parallel_size = 1;
   // Receive log lines (level "info", "warning", ...) and the progress of loading. Empty: dropped.
   // Called on the thread that creates the engine or runs its steps.

@@ -31,6 +31,8 @@ constexpr Word<Combine> kCombines[] = {{Combine::kConvex, "convex"},
                                        {Combine::kSubtract, "subtract"}};
 constexpr Word<Scheduling> kSchedulings[] = {{Scheduling::kHybrid, "hybrid"},
                                              {Scheduling::kConstrained, "constrained"}};
+constexpr Word<SchedulingPolicy> kSchedulingPolicies[] = {
+    {SchedulingPolicy::kFcfs, "fcfs"}, {SchedulingPolicy::kPriority, "priority"}};
 
 template <typename Enum, size_t n>
 const char* text_of(const Word<Enum> (&words)[n], Enum value) {
@@ -117,6 +119,7 @@ const char* to_string(Pooling value) { return text_of(kPoolings, value); }
 const char* to_string(Redundancy value) { return text_of(kRedundancies, value); }
 const char* to_string(Combine value) { return text_of(kCombines, value); }
 const char* to_string(Scheduling value) { return text_of(kSchedulings, value); }
+const char* to_string(SchedulingPolicy value) { return text_of(kSchedulingPolicies, value); }
 
 Result<KvPolicy> parse_kv_policy(const std::string& text) {
   return parse(kKvPolicies, "--kv-policy", text);
@@ -135,6 +138,9 @@ Result<Combine> parse_combine(const std::string& text) {
 }
 Result<Scheduling> parse_scheduling(const std::string& text) {
   return parse(kSchedulings, "--scheduling", text);
+}
+Result<SchedulingPolicy> parse_scheduling_policy(const std::string& text) {
+  return parse(kSchedulingPolicies, "--scheduling-policy", text);
 }
 
 Result<CompressionOptions> CompressionOptions::resolved(int32_t block_size) const {

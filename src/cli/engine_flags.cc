@@ -149,7 +149,11 @@ void EngineFlags::add_to(CLI::App& command, bool runs) {
                    "Compress while others decode (default on)");
   command.add_flag("--enforce-eager", options_.enforce_eager, "No CUDA graphs");
   command.add_option("-t,--threads", options_.num_threads, "CPU threads (default: all cores)");
-  command.add_option("--seed", options_.seed, "Seed of requests that bring none")
+  command.add_option("--seed", options_.seed,
+                     "Seed of requests that bring none (default: a random one, named in the log)");
+  command
+      .add_option("--scheduling-policy", scheduling_policy_,
+                  "fcfs (requests in order of arrival; a priority is refused) or priority")
       ->capture_default_str();
   command.add_option("--tensor-parallel-size,--tp", options_.tensor_parallel_size,
                      "GPUs that share the model");
@@ -250,6 +254,7 @@ std::vector<EngineOptions> EngineFlags::option_grid() const {
   c.redundancy = parsed("--redundancy", parse_redundancy(redundancy_));
   c.combine = parsed("--combine", parse_combine(combine_));
   o.scheduling = parsed("--scheduling", parse_scheduling(scheduling_));
+  o.scheduling_policy = parsed("--scheduling-policy", parse_scheduling_policy(scheduling_policy_));
   if (score_weight_ != -1) c.score_weight = score_weight_;
   if (protect_newest_ != -1) c.protect_newest = protect_newest_;
   if (use_attention_sink_) c.sink_tokens = std::max(c.sink_tokens, 4);

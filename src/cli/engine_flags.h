@@ -36,7 +36,8 @@ class EngineFlags {
                                                                           config_dir_, config_;
   double kv_cache_space_gib_ = 0;
   std::string kv_policy_ = "peak", kv_budget_ = "2048", score_reduce_ = "max", pooling_ = "first",
-              redundancy_ = "lightning", combine_ = "convex", scheduling_ = "hybrid";
+              redundancy_ = "lightning", combine_ = "convex", scheduling_ = "hybrid",
+              scheduling_policy_ = "fcfs";
   double score_weight_ = -1;
   int32_t protect_newest_ = -1;
   bool use_attention_sink_ = false;

@@ -58,7 +58,7 @@ void EngineImpl::break_down(const Status& status) {
     arrived.swap(inbox_);
     aborts_.clear();
     reset_prefix_ = false;
-    queued_requests_ = 0;
+    unfinished_sequences_ = 0;
   }
   parts_.log.write(LogLevel::kError, broken_.message());
   const auto tell = [&](const RequestState& request, const RequestOutput& output) {
@@ -74,7 +74,7 @@ void EngineImpl::break_down(const Status& status) {
     tell(*sequence->request, output_);
   }
   for (const auto& request : arrived) {
-    for (int32_t i = 0; i < request->request.sampling.n; ++i) {
+    for (int32_t i = 0; i < request->sampling().n; ++i) {
       RequestOutput output;
       output.request_id = request->id;
       output.index = i;

@@ -1,6 +1,7 @@
 #include "engine/engine_impl.h"
 
 #include <algorithm>
+#include <random>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -38,6 +39,13 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineOptions& options)
   seats_.resize(static_cast<size_t>(options_.max_num_seqs), 0);
   results_.reserve(static_cast<size_t>(options_.max_num_seqs));
   pipelined_ = parts_.backend->info().kind != "cpu";
+  if (options_.seed) {
+    seed_ = *options_.seed;
+  } else {
+    std::random_device entropy;
+    seed_ = static_cast<uint64_t>(entropy()) << 32 | entropy();
+    parts_.log.info("seed: {} (random; give it with --seed to repeat this run's draws)", seed_);
+  }
   publish_stats();
 }
 
@@ -52,7 +60,8 @@ void EngineImpl::give_seats(const StepPlan& plan) {
   for (const PlannedRow& row : plan.rows) {
     if (!row.samples) continue;
     EngineSequence& sequence = *sequences_.at(row.sequence);
-    if (sequence.seat >= 0 || !(sequence.sampler->needs_counts() || sequence.sampler->needs_mask()))
+    if (sequence.seat >= 0 ||
+        !(sequence.sampler().needs_counts() || sequence.sampler().needs_mask()))
       continue;
     auto seat = std::find(seats_.begin(), seats_.end(), SequenceId{0});
     if (seat == seats_.end()) {
@@ -93,7 +102,7 @@ bool EngineImpl::run_step() {
   totals_.schedule_seconds += seconds_since(start);
   LaunchedStep launched = std::move(spare_);
   launched.clear();
-  note_first_rows(plan);
+  start_sequences(plan);
   try {
     give_seats(plan);
     launched.ticket = parts_.runner->launch(plan, sequences_);
@@ -123,12 +132,31 @@ bool EngineImpl::run_step() {
 }
 
 // Before the step's work is enqueued: on a CPU launching it is doing it.
-void EngineImpl::note_first_rows(const StepPlan& plan) {
+void EngineImpl::start_sequences(const StepPlan& plan) {
   const auto now = SteadyClock::now();
   for (const PlannedRow& row : plan.rows) {
     EngineSequence& sequence = *sequences_.at(row.sequence);
-    if (!sequence.first_scheduled) sequence.first_scheduled = now;
+    if (sequence.started()) continue;
+    sequence.first_scheduled = now;
+    start_sequence(sequence);
   }
+}
+
+// What a sequence needs from its first step on.
+void EngineImpl::start_sequence(EngineSequence& sequence) {
+  const RequestState& request = *sequence.request;
+  const SamplingParams& params = request.sampling();
+  if (request.sampler->reads_output()) ++num_host_bound_;
+  sequence.tokens.reserve(static_cast<size_t>(sequence.num_prompt_tokens + request.max_new_tokens));
+  sequence.tokens.assign(request.prompt->begin(), request.prompt->end());
+  if (params.detokenize && parts_.tokenizer)
+    sequence.decoder = parts_.tokenizer->new_decoder(params.skip_special_tokens);
+  if (request.stops) sequence.stops = std::make_unique<StopMatcher>(*request.stops);
+  if (!params.prompt_logprobs || sequence.index != 0) return;
+  sequence.scores = std::make_unique<PromptScores>();
+  sequence.scores->num_alternatives = *params.prompt_logprobs;
+  sequence.scores->values.reserve(static_cast<size_t>(sequence.num_prompt_tokens - 1) *
+                                  (static_cast<size_t>(*params.prompt_logprobs) + 1));
 }
 
 // Each prompt token once, also when a preemption has it computed again.
@@ -160,7 +188,7 @@ void EngineImpl::expect_samples(const StepPlan& plan, LaunchedStep& launched) {
     launched.sampled.push_back({row.sequence, results_.size() - 1});
     result = {.sampled = true,
               .token = sequence.tokens.back(),
-              .finished = sequence.num_sampled() >= sequence.max_new_tokens};
+              .finished = sequence.num_sampled() >= sequence.request->max_new_tokens};
   }
 }
 
@@ -212,7 +240,11 @@ void EngineImpl::deliver(const LaunchedStep& step) {
     if (found == sequences_.end()) continue;
     EngineSequence& sequence = *found->second;
     deliver_sample(sequence, samples, i, output_);
-    ++totals_.generation_tokens;
+    totals_.generation_tokens += static_cast<int64_t>(output_.new_token_ids.size());
+    if (output_.finish_reason == FinishReason::kError) {
+      parts_.log.write(LogLevel::kError, fmt::format("request {}: {}", sequence.request->id,
+                                                     output_.error.message()));
+    }
     sequence.request->callback(output_);
     if (!pipelined_) {
       results_[step.sampled[i].row] = {
@@ -236,12 +268,11 @@ void EngineImpl::end_sequence(SequenceId id) {
   if (sequence.seat >= 0) seats_[static_cast<size_t>(sequence.seat)] = 0;
   parts_.cache->drop_swapped(id);
   RequestState& request = *sequence.request;
-  if (!request.request.sampling.bad_words.empty()) --num_host_bound_;
+  if (sequence.started() && request.sampler->reads_output()) --num_host_bound_;
   sequences_.erase(found);
-  if (--request.live_sequences > 0) return;
-  requests_.erase(request.id);
+  if (--request.live_sequences == 0) requests_.erase(request.id);
   std::lock_guard lock(mutex_);
-  --queued_requests_;
+  --unfinished_sequences_;
 }
 
 void EngineImpl::run_until_idle() {
@@ -311,7 +342,8 @@ void EngineImpl::publish_stats() {
   t.sample_seconds = parts_.runner->sample_seconds();
   t.other_seconds = times.other_seconds;
   std::lock_guard lock(mutex_);
-  t.num_waiting = s.num_waiting + static_cast<int64_t>(inbox_.size());
+  t.num_waiting = s.num_waiting;
+  for (const auto& request : inbox_) t.num_waiting += request->live_sequences;
   stats_ = t;
 }
 

@@ -77,22 +77,23 @@ class EngineImpl : public Engine {
     }
   };
 
+  // engine_submit.cc
   Status check(const Request& request) const;
-  Status check_sampler(const SamplingParams& params) const;
-  // Of the index-th sequence of the request.
-  SequenceSpec spec_of(const RequestState& state,
-                       SequenceId id,
-                       int32_t index,
-                       int32_t max_new_tokens) const;
+  Status check_sampling(const SamplingParams& params) const;
   int32_t max_new_tokens(const Request& request) const;
+  std::unique_ptr<RequestState> make_state(Request request, OutputCallback callback) const;
+  // Whether it could ever run, now that it is prepared.
+  Status check_state(const RequestState& state) const;
+  // Of the index-th sequence of the request.
+  SequenceSpec spec_of(const RequestState& state, SequenceId id, int32_t index) const;
 
   // Parts of a step, on the thread that runs steps.
   bool run_step();
   bool step_without_rows(const StepPlan& plan);
   void take_inbox();
-  std::unique_ptr<EngineSequence> make_sequence(RequestState& request, int32_t index);
   void admit(std::unique_ptr<RequestState> state);
-  void note_first_rows(const StepPlan& plan);
+  void start_sequences(const StepPlan& plan);
+  void start_sequence(EngineSequence& sequence);
   void count_prompt_tokens(const PlannedRow& row, EngineSequence& sequence);
   void give_seats(const StepPlan& plan);
   void expect_samples(const StepPlan& plan, LaunchedStep& launched);
@@ -123,15 +124,18 @@ class EngineImpl : public Engine {
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::vector<SequenceId> seats_;  // owner of each seat; 0: free
   std::vector<RowResult> results_;
-  bool pipelined_ = false;      // a step is launched before the last one's samples are read
-  int64_t num_host_bound_ = 0;  // sequences whose sampler must see every token before the next
-  LaunchedStep pending_;        // with pipelined_: the step whose samples are not read yet
-  LaunchedStep spare_;          // memory of an earlier step
+  bool pipelined_ = false;  // a step is launched before the last one's samples are read
+  // Sequences that have started and whose sampler must see every token before the next.
+  int64_t num_host_bound_ = 0;
+  LaunchedStep pending_;  // with pipelined_: the step whose samples are not read yet
+  LaunchedStep spare_;    // memory of an earlier step
   std::vector<InFlightCompression> in_flight_;
   std::chrono::steady_clock::time_point last_compression_end_;
   RequestOutput output_;
   EngineStats totals_;
   SequenceId next_sequence_ = 1;
+  // Of requests that bring none.
+  uint64_t seed_ = 0;
   std::chrono::steady_clock::time_point last_log_;
   int64_t logged_prompt_tokens_ = 0, logged_generation_tokens_ = 0;
 
@@ -142,7 +146,7 @@ class EngineImpl : public Engine {
   std::vector<RequestId> aborts_;
   bool reset_prefix_ = false;
   RequestId next_request_ = 1;
-  int64_t queued_requests_ = 0;
+  int64_t unfinished_sequences_ = 0;
   Status broken_;  // why there are no more steps; written on the step thread
   EngineStats stats_;
   std::thread thread_;

@@ -13,7 +13,7 @@ void KvTraceLog::take(KvTraceRecord& record) {
     const EngineSequence& sequence = *found->second;
     record.request_id = sequence.request->id;
     record.index = sequence.index;
-    record.external_id = sequence.request->request.external_id;
+    record.external_id = sequence.request->external_id;
   }
   try {
     writer_.write(record);

@@ -70,14 +70,14 @@ void ModelRunner::prepare_seat(const EngineSequence& sequence) {
                   words * sizeof(uint32_t), *stream_);
     backend_.synchronize(*stream_);
   };
-  if (sequence.sampler->needs_counts()) {
+  if (sequence.sampler().needs_counts()) {
     upload(counts_, static_cast<size_t>(vocab_), [&](std::span<uint32_t> counts) {
-      sequence.sampler->fill_counts(sequence.tokens, sequence.num_prompt_tokens, counts);
+      sequence.sampler().fill_counts(sequence.tokens, sequence.num_prompt_tokens, counts);
     });
   }
-  if (sequence.sampler->needs_mask()) {
+  if (sequence.sampler().needs_mask()) {
     upload(masks_, (static_cast<size_t>(vocab_) + 31) / 32,
-           [&](std::span<uint32_t> mask) { sequence.sampler->fill_mask(mask); });
+           [&](std::span<uint32_t> mask) { sequence.sampler().fill_mask(mask); });
   }
 }
 
@@ -181,8 +181,8 @@ int32_t ModelRunner::fill_sample_rows(const StepPlan& plan,
   for (const PlannedRow& planned : plan.rows) {
     if (!planned.samples) continue;
     const EngineSequence& sequence = *sequences.at(planned.sequence);
-    const SampleRow row =
-        sequence.sampler->row(sequence.tokens, sequence.num_prompt_tokens, sequence.seat, bias);
+    const SampleRow row = sequence.sampler().row(sequence.tokens, sequence.num_prompt_tokens,
+                                                 sequence.seed, sequence.seat, bias);
     step.max_logprobs = std::max(step.max_logprobs, row.num_logprobs);
     builder_.sample_rows()[next++] = row;
   }

@@ -37,26 +37,32 @@ void move_scores(EngineSequence& sequence, RequestOutput& output) {
   }
 }
 
-// Adds the token's text; true when a stop string was met.
+// Adds the token's text; true when a stop string was met. Text of the first min_tokens tokens takes
+// no part in the search: nothing of it is cut or held back.
 bool add_text(EngineSequence& sequence, int32_t token, bool stops_allowed, RequestOutput& output) {
   if (!sequence.decoder) return false;
-  if (!sequence.stops) {
-    output.new_text += sequence.decoder->push(token);
-    return false;
-  }
-  const bool met = sequence.stops->push(sequence.decoder->push(token), &output.new_text);
-  return met && stops_allowed;
+  const std::string text = sequence.decoder->push(token);
+  if (sequence.stops && stops_allowed) return sequence.stops->push(text, &output.new_text);
+  output.new_text += text;
+  return false;
 }
 
+// What was held back, as the beginning of a stop string or of a character, now that nothing follows.
 void end_text(EngineSequence& sequence, RequestOutput& output) {
   if (!sequence.decoder) return;
-  const std::string rest = sequence.decoder->finish();
-  if (!sequence.stops) {
-    output.new_text += rest;
-    return;
-  }
-  sequence.stops->push(rest, &output.new_text);
-  sequence.stops->finish(&output.new_text);
+  if (sequence.stops) sequence.stops->finish(&output.new_text);
+  output.new_text += sequence.decoder->finish();
+}
+
+// The end of a sequence that a stop token ended, which may be shown.
+void end_at_stop_token(EngineSequence& sequence, int32_t token, RequestOutput& output) {
+  output.finish_reason = FinishReason::kStop;
+  const bool eos = sequence.sampler().is_eos(token);
+  if (!eos) output.stop_reason = std::to_string(token);
+  if (sequence.decoder && sequence.stops) sequence.stops->finish(&output.new_text);
+  if (!eos && sequence.request->sampling().include_stop_str_in_output)
+    add_text(sequence, token, /*stops_allowed=*/false, output);
+  end_text(sequence, output);
 }
 
 // The phases of the sequence up to now.
@@ -101,29 +107,32 @@ void deliver_sample(EngineSequence& sequence,
                     RequestOutput& output) {
   if (!sequence.first_token) sequence.first_token = std::chrono::steady_clock::now();
   begin_output(sequence, output);
-  const SamplingParams& params = sequence.request->request.sampling;
+  const RequestState& request = *sequence.request;
+  const SamplingParams& params = request.sampling();
   const int32_t token = samples.tokens[index];
+  if (token < 0) {
+    output.finish_reason = FinishReason::kError;
+    output.error = sequence.sampler().nothing_to_sample(sequence.num_delivered + 1);
+    end_text(sequence, output);
+    return;
+  }
+  if (sequence.scores) move_scores(sequence, output);
+  if (request.prompt_only()) {
+    output.finish_reason = FinishReason::kLength;
+    return;
+  }
   sequence.tokens[static_cast<size_t>(sequence.num_prompt_tokens + sequence.num_delivered)] = token;
   const int32_t count = ++sequence.num_delivered;
   output.new_token_ids.push_back(token);
   if (params.logprobs)
     append_logprobs(samples, index, *params.logprobs, output.new_logprobs.emplace_back());
-  if (sequence.scores) move_scores(sequence, output);
 
-  if (sequence.sampler->is_stop(token, count)) {
-    output.finish_reason = FinishReason::kStop;
-    const bool eos = sequence.sampler->is_eos(token);
-    if (!eos) output.stop_reason = std::to_string(token);
-    if (!eos && params.include_stop_str_in_output) add_text(sequence, token, false, output);
-    end_text(sequence, output);
-    return;
-  }
-  if (add_text(sequence, token, count >= params.min_tokens, output)) {
+  if (sequence.sampler().is_stop(token, count)) {
+    end_at_stop_token(sequence, token, output);
+  } else if (add_text(sequence, token, count > params.min_tokens, output)) {
     output.finish_reason = FinishReason::kStop;
     output.stop_reason = sequence.stops->matched();
-    return;
-  }
-  if (count >= sequence.max_new_tokens) {
+  } else if (count >= request.max_new_tokens) {
     output.finish_reason = FinishReason::kLength;
     end_text(sequence, output);
   }

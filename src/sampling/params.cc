@@ -1,4 +1,5 @@
 // Ranges of SamplingParams, as in vLLM.
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -20,7 +21,8 @@ std::optional<Status> wrong(const char* field, const Value& value, const std::st
 // NaN fails every comparison, so each test asks for what is right.
 std::optional<Status> wrong_number(const SamplingParams& p) {
   constexpr double kMax = std::numeric_limits<float>::max();
-  if (!(p.n >= 1)) return wrong("n", p.n, "at least 1");
+  if (!(p.n >= 1 && p.n <= kMaxSequencesPerRequest))
+    return wrong("n", p.n, fmt::format("1 to {}", kMaxSequencesPerRequest));
   if (!(p.temperature >= 0 && p.temperature <= kMax)) {
     return wrong("temperature", p.temperature, "a number of at least 0 (0: greedy)");
   }
@@ -42,7 +44,9 @@ std::optional<Status> wrong_number(const SamplingParams& p) {
 }
 
 std::optional<Status> wrong_length(const SamplingParams& p, int64_t vocab_size) {
-  if (p.max_tokens && *p.max_tokens < 1) return wrong("max_tokens", *p.max_tokens, "at least 1");
+  if (p.max_tokens && *p.max_tokens < 0) {
+    return wrong("max_tokens", *p.max_tokens, "at least 1, or 0 to compute the prompt alone");
+  }
   const int64_t longest = p.max_tokens.value_or(std::numeric_limits<int64_t>::max());
   if (p.min_tokens < 0) return wrong("min_tokens", p.min_tokens, "at least 0");
   if (p.min_tokens > longest) {
@@ -63,11 +67,21 @@ std::optional<Status> wrong_length(const SamplingParams& p, int64_t vocab_size) 
 std::optional<Status> wrong_token(const SamplingParams& p, int64_t vocab_size) {
   const std::string range = fmt::format("a token id in [0, {}]", vocab_size - 1);
   const auto outside = [&](int32_t id) { return id < 0 || id >= vocab_size; };
-  for (const int32_t id : p.stop_token_ids) {
-    if (outside(id)) return wrong("stop_token_ids", id, range);
-  }
-  for (const int32_t id : p.allowed_token_ids) {
-    if (outside(id)) return wrong("allowed_token_ids", id, range);
+  const auto wrong_list = [&](const char* field,
+                              const std::vector<int32_t>& ids) -> std::optional<Status> {
+    if (static_cast<int64_t>(ids.size()) > vocab_size) {
+      return wrong(field, fmt::format("{} ids", ids.size()),
+                   fmt::format("at most {} (the vocabulary)", vocab_size));
+    }
+    const auto found = std::find_if(ids.begin(), ids.end(), outside);
+    if (found != ids.end()) return wrong(field, *found, range);
+    return std::nullopt;
+  };
+  if (auto status = wrong_list("stop_token_ids", p.stop_token_ids)) return status;
+  if (p.allowed_token_ids) {
+    if (p.allowed_token_ids->empty())
+      return wrong("allowed_token_ids", "[]", "at least one token id, or no list for all tokens");
+    if (auto status = wrong_list("allowed_token_ids", *p.allowed_token_ids)) return status;
   }
   for (const auto& [id, bias] : p.logit_bias) {
     if (outside(id)) return wrong("logit_bias", id, range);
@@ -80,18 +94,32 @@ std::optional<Status> wrong_token(const SamplingParams& p, int64_t vocab_size) {
   return std::nullopt;
 }
 
-std::optional<Status> wrong_text(const SamplingParams& p) {
-  for (const std::string& stop : p.stop) {
-    if (stop.empty()) return wrong("stop", "''", "strings that are not empty");
+// Of a list of strings.
+std::optional<Status> wrong_size(const char* field,
+                                 const std::vector<std::string>& texts,
+                                 size_t most_strings,
+                                 size_t most_bytes) {
+  if (texts.size() > most_strings)
+    return wrong(field, fmt::format("{} strings", texts.size()),
+                 fmt::format("at most {}", most_strings));
+  size_t bytes = 0;
+  for (const std::string& text : texts) {
+    if (text.empty()) return wrong(field, "''", "strings that are not empty");
+    bytes += text.size();
   }
+  if (bytes > most_bytes)
+    return wrong(field, fmt::format("{} bytes", bytes),
+                 fmt::format("at most {} in all", most_bytes));
+  return std::nullopt;
+}
+
+std::optional<Status> wrong_text(const SamplingParams& p) {
+  if (auto status = wrong_size("stop", p.stop, kMaxStopStrings, kMaxStopBytes)) return status;
   if (!p.stop.empty() && !p.detokenize)
     return wrong("stop", fmt::format("'{}'", p.stop[0]), "detokenize on with stop strings");
   if (!p.spaces_between_special_tokens)
     return wrong("spaces_between_special_tokens", "false", "true");
-  for (const std::string& word : p.bad_words) {
-    if (word.empty()) return wrong("bad_words", "''", "words that are not empty");
-  }
-  return std::nullopt;
+  return wrong_size("bad_words", p.bad_words, kMaxBadWords, kMaxBadWordBytes);
 }
 
 }  // namespace

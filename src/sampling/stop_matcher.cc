@@ -1,50 +1,50 @@
-// The stop string that is complete first wins, whatever the pieces; of several that end together
-// the first of the list.
-#include <algorithm>
-#include <utility>
+#include "sampling/stop_matcher.h"
 
-#include "sampling/sampler_state.h"
+#include <algorithm>
 
 namespace zipage {
-namespace {
 
-// Length of the longest end of `text` that a stop string begins with: it may yet become that
-// string.
-size_t longest_beginning(const std::string& text, const std::vector<std::string>& stops) {
-  size_t longest = 0;
+int32_t StopStrings::Pattern::advance(int32_t matched, char byte) const {
+  while (matched > 0 && text[static_cast<size_t>(matched)] != byte)
+    matched = fallback[static_cast<size_t>(matched) - 1];
+  return text[static_cast<size_t>(matched)] == byte ? matched + 1 : 0;
+}
+
+StopStrings::StopStrings(const std::vector<std::string>& stops, bool include_in_output)
+    : include_in_output_(include_in_output) {
   for (const std::string& stop : stops) {
-    for (size_t length = std::min(stop.size() - 1, text.size()); length > longest; --length) {
-      if (text.compare(text.size() - length, length, stop, 0, length) == 0) longest = length;
-    }
+    if (stop.empty()) continue;
+    Pattern& pattern = patterns_.emplace_back();
+    pattern.text = stop;
+    pattern.fallback.reserve(stop.size());
+    pattern.fallback.push_back(0);
+    for (size_t i = 1; i < stop.size(); ++i)
+      pattern.fallback.push_back(pattern.advance(pattern.fallback.back(), stop[i]));
   }
-  return longest;
 }
 
-}  // namespace
-
-StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_in_output)
-    : stops_(std::move(stops)), include_in_output_(include_in_output) {
-  std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
-}
+StopMatcher::StopMatcher(const StopStrings& stops)
+    : stops_(stops), progress_(stops.patterns().size(), 0) {}
 
 bool StopMatcher::push(std::string_view piece, std::string* out) {
   if (!matched_.empty()) return true;
+  const size_t begin = held_.size();
   held_ += piece;
-  const std::string* found = nullptr;
-  size_t end = std::string::npos;
-  for (const std::string& stop : stops_) {
-    const size_t begin = held_.find(stop);
-    if (begin == std::string::npos || begin + stop.size() >= end) continue;
-    end = begin + stop.size();
-    found = &stop;
+  for (size_t i = begin; i < held_.size(); ++i) {
+    for (size_t p = 0; p < progress_.size(); ++p) {
+      const StopStrings::Pattern& pattern = stops_.patterns()[p];
+      progress_[p] = pattern.advance(progress_[p], held_[i]);
+      if (static_cast<size_t>(progress_[p]) < pattern.text.size()) continue;
+      matched_ = pattern.text;
+      const size_t end = i + 1;
+      out->append(held_, 0, stops_.include_in_output() ? end : end - matched_.size());
+      held_.clear();
+      return true;
+    }
   }
-  if (found != nullptr) {
-    matched_ = *found;
-    out->append(held_, 0, include_in_output_ ? end : end - found->size());
-    held_.clear();
-    return true;
-  }
-  const size_t released = held_.size() - longest_beginning(held_, stops_);
+  int32_t kept = 0;
+  for (const int32_t matched : progress_) kept = std::max(kept, matched);
+  const size_t released = held_.size() - static_cast<size_t>(kept);
   out->append(held_, 0, released);
   held_.erase(0, released);
   return false;

@@ -9,13 +9,16 @@ namespace {
 PrefixIndex::Key key_of(const Sequence& s, int32_t block, PrefixIndex::Handle parent) {
   const size_t width = static_cast<size_t>(s.rules.block_size);
   const size_t i = static_cast<size_t>(block);
-  return {s.hashes[i], std::span<const int32_t>(s.spec.prompt).subspan(i * width, width),
+  return {s.hashes[i], std::span<const int32_t>(s.spec.prompt_tokens()).subspan(i * width, width),
           s.spec.hash_keys, parent};
 }
 
 }  // namespace
 
-void SchedulerImpl::find_prefix(const Sequence& s) {
+void SchedulerImpl::find_prefix(Sequence& s) {
+  // Hashed when its turn comes: a queue may be long.
+  if (options_.enable_prefix_caching && s.hashes.empty())
+    s.hashes = prefix_hashes(s.spec.prompt_tokens(), options_.block_size, s.spec.hash_keys);
   if (!s.spec.reads_prefix_cache) return;
   // What is computed whatever the cache holds: the queries a policy reads, and something to sample
   // from.

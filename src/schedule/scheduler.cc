@@ -50,10 +50,11 @@ SchedulerImpl::SchedulerImpl(const SchedulerOptions& options)
 }
 
 Status SchedulerImpl::can_ever_run(const SequenceSpec& spec) const {
-  const int64_t prompt = static_cast<int64_t>(spec.prompt.size());
+  const int64_t prompt = static_cast<int64_t>(spec.prompt_tokens().size());
   const int64_t b = options_.block_size;
   if (prompt == 0) return invalid("the prompt is empty: at least one token is needed");
-  if (options_.max_model_len > 0 && prompt >= options_.max_model_len) {
+  const int64_t longest = options_.max_model_len - (spec.prompt_only ? 0 : 1);
+  if (options_.max_model_len > 0 && prompt > longest) {
     return invalid(
         "the prompt has {} tokens: with max_model_len {} at most {} leave room for an answer",
         prompt, options_.max_model_len, options_.max_model_len - 1);
@@ -104,10 +105,6 @@ void SchedulerImpl::add(SequenceSpec spec) {
   const SequenceId id = spec.id;
   ZIPAGE_CHECK(sequences_.find(id) == sequences_.end());
   auto sequence = std::make_unique<Sequence>(options_, std::move(spec), next_arrival_++);
-  if (options_.enable_prefix_caching) {
-    sequence->hashes =
-        prefix_hashes(sequence->spec.prompt, options_.block_size, sequence->spec.hash_keys);
-  }
   waiting_.insert(sequence.get());
   sequences_.emplace(id, std::move(sequence));
 }

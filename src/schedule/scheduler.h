@@ -62,6 +62,11 @@ struct SequenceSpec {
   SequenceId id = 0;
   // Token ids, for prefix hashes.
   std::vector<int32_t> prompt;
+  // The same of sequences that share a prompt; used instead when it is set.
+  std::shared_ptr<const std::vector<int32_t>> shared_prompt;
+  // Only the prompt is to be computed: the one token that ends it is thrown away, so that the prompt
+  // may fill the whole of max_model_len.
+  bool prompt_only = false;
   // The caller finishes the sequence by then; <= 0: up to max_model_len.
   int64_t max_new_tokens = 0;
   int64_t kv_budget = kFullKv;
@@ -72,6 +77,10 @@ struct SequenceSpec {
   std::vector<std::string> hash_keys;
   // false: every prompt token is computed; its blocks are published all the same.
   bool reads_prefix_cache = true;
+
+  const std::vector<int32_t>& prompt_tokens() const {
+    return shared_prompt != nullptr ? *shared_prompt : prompt;
+  }
 };
 
 // What became of one row.

@@ -81,7 +81,7 @@ class SchedulerImpl final : public Scheduler {
 
   // prefix.cc
   // Into hits_.
-  void find_prefix(const Sequence& s);
+  void find_prefix(Sequence& s);
   void publish_prompt(Sequence& sequence);
   BlockId allocate_block();
   void release_blocks(std::span<const BlockId> blocks);

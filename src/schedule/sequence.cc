@@ -11,7 +11,7 @@ SequenceRules::SequenceRules(const SchedulerOptions& options, const SequenceSpec
   const CompressionOptions& compression = options.compression;
   block_size = options.block_size;
   window = compression.window_size;
-  prompt_length = static_cast<int32_t>(spec.prompt.size());
+  prompt_length = static_cast<int32_t>(spec.prompt_tokens().size());
   constexpr int64_t kLargest = std::numeric_limits<int32_t>::max() / 2;
   int64_t limit = options.max_model_len > 0 ? std::min(options.max_model_len, kLargest) : kLargest;
   if (spec.max_new_tokens > 0)

@@ -53,9 +53,10 @@ GenerationRequest parse_completion(const boost::json::object& body,
   request.echo = f.boolean("echo").value_or(false);
   p.max_tokens = f.integer("max_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(16);
   if (*p.max_tokens == 0) {
-    if (!request.echo) fail_field("max_tokens", "0: expected at least 1 (0 only with echo)");
+    if (!request.echo && !request.prompt_logprobs) {
+      fail_field("max_tokens", "0: expected at least 1 (0 only with echo or prompt_logprobs)");
+    }
     request.drop_output = true;
-    p.max_tokens = 1;
     p.min_tokens = 0;
   }
   if (const auto k = f.integer("logprobs", 0, std::numeric_limits<int32_t>::max())) {

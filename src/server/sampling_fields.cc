@@ -27,7 +27,8 @@ void read_sampling(Fields& f, SamplingParams& p) {
   set(p.repetition_penalty, f.number("repetition_penalty"));
   if (const auto seed = f.integer("seed", std::numeric_limits<int64_t>::min(),
                                   std::numeric_limits<int64_t>::max())) {
-    p.seed = static_cast<uint64_t>(*seed);
+    // -1 asks for a random one, as in vLLM.
+    if (*seed != -1) p.seed = static_cast<uint64_t>(*seed);
   }
   set(p.min_tokens, f.integer("min_tokens", 0, kMaxInt));
   p.stop = f.texts("stop", 64);
@@ -35,7 +36,8 @@ void read_sampling(Fields& f, SamplingParams& p) {
   set(p.include_stop_str_in_output, f.boolean("include_stop_str_in_output"));
   set(p.ignore_eos, f.boolean("ignore_eos"));
   set(p.skip_special_tokens, f.boolean("skip_special_tokens"));
-  p.allowed_token_ids = f.token_ids("allowed_token_ids");
+  if (f.find("allowed_token_ids") != nullptr)
+    p.allowed_token_ids = f.token_ids("allowed_token_ids");
   p.bad_words = f.texts("bad_words", 1024);
 }
 

@@ -7,90 +7,12 @@
 #include <limits>
 #include <random>
 
-#include "backend/attention_case.h"
-#include "backend/cpu/ops.h"
+#include "backend/sample_case.h"
 #include "oracle/sampling_oracle.h"
 #include "sampling/philox.h"
 
 namespace zipage {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// Rows of logits and everything a SampleArgs points to.
-struct SampleCase {
-  explicit SampleCase(int32_t num_rows, int32_t vocab_size, uint32_t seed = 1, float deviation = 2)
-      : vocab(vocab_size), rows(static_cast<size_t>(num_rows)) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, deviation);
-    logits.resize(static_cast<size_t>(num_rows) * vocab);
-    for (float& x : logits) x = normal(random);
-  }
-
-  SampleArgs args() {
-    SampleArgs a{};
-    a.logits = logits.data();
-    a.num_rows = static_cast<int32_t>(rows.size());
-    a.vocab = vocab;
-    a.rows = rows.data();
-    a.bias_ids = bias_ids.data();
-    a.bias_values = bias_values.data();
-    a.token_counts = counts.data();
-    a.allowed_masks = masks.data();
-    return a;
-  }
-
-  struct Result {
-    std::vector<int32_t> tokens, ranks, top_ids;
-    std::vector<float> logprobs, top_logprobs;
-    bool operator==(const Result&) const = default;
-  };
-
-  // Runs on copies of the logits, which the op may overwrite, and of the counts.
-  Result run(cpu::Isa isa, int num_threads, int32_t max_logprobs = 0) {
-    ThreadPool pool(num_threads);
-    cpu::CpuContext context = make_context(pool, isa);
-    Backend::Limits limits{};
-    limits.max_rows = static_cast<int32_t>(rows.size());
-    limits.vocab = vocab;
-    const size_t bytes = cpu::sample_workspace_bytes(limits, context);
-    std::vector<uint8_t> workspace(bytes + 64, kGuardByte);
-    std::vector<float> copy = logits;
-    counted = counts;
-    SampleArgs a = args();
-    a.logits = copy.data();
-    a.token_counts = counted.data();
-    Result result;
-    result.tokens.assign(rows.size() + 1, -7);
-    result.ranks.assign(rows.size() + 1, -7);
-    result.logprobs.assign(rows.size() + 1, 7.0f);
-    result.top_ids.assign(rows.size() * max_logprobs + 1, -7);
-    result.top_logprobs.assign(rows.size() * max_logprobs + 1, 7.0f);
-    a.max_logprobs = max_logprobs;
-    a.tokens = result.tokens.data();
-    a.token_ranks = result.ranks.data();
-    a.token_logprobs = result.logprobs.data();
-    a.top_ids = result.top_ids.data();
-    a.top_logprobs = result.top_logprobs.data();
-    a.workspace = workspace.data();
-    cpu::sample(a, context);
-    for (size_t i = bytes; i < workspace.size(); ++i) EXPECT_EQ(workspace[i], kGuardByte);
-    EXPECT_EQ(result.tokens.back(), -7);
-    EXPECT_EQ(result.ranks.back(), -7);
-    EXPECT_EQ(result.logprobs.back(), 7.0f);
-    EXPECT_EQ(result.top_ids.back(), -7);
-    EXPECT_EQ(result.top_logprobs.back(), 7.0f);
-    return result;
-  }
-
-  int32_t vocab;
-  std::vector<float> logits;
-  std::vector<SampleRow> rows;
-  std::vector<int32_t> bias_ids;
-  std::vector<float> bias_values;
-  std::vector<uint32_t> counts, masks;
-  std::vector<uint32_t> counted;  // the counts after the last run
-};
 
 // `draws` rows of the same logits and choices, at steps 0, 1, 2, ...
 SampleCase repeated(int32_t vocab,
@@ -191,13 +113,13 @@ TEST(Sample, GreedyTakesTheLowestOfEquals) {
     std::fill(row(4), row(4) + 37, NAN);
     row(4)[20] = -1e30f;
     row(5)[9] = kInf;
-    EXPECT_THAT(c.run(isa, 1).tokens, testing::ElementsAre(17, 36, 0, 0, 20, 9, -7))
+    EXPECT_THAT(c.run(isa, 1).tokens, testing::ElementsAre(17, 36, -1, -1, 20, 9, -7))
         << cpu::isa_name(isa);
     for (SampleRow& r : c.rows) r.temperature = 1;  // certain or hopeless rows draw the same
     const std::vector<int32_t> drawn = c.run(isa, 1).tokens;
     EXPECT_EQ(drawn[1], 36);
-    EXPECT_EQ(drawn[2], 0);
-    EXPECT_EQ(drawn[3], 0);
+    EXPECT_EQ(drawn[2], -1);
+    EXPECT_EQ(drawn[3], -1);
     EXPECT_EQ(drawn[4], 20);
     EXPECT_EQ(drawn[5], 9);
   }
@@ -359,91 +281,6 @@ TEST(Sample, RowsDoNotMatterToEachOther) {
       ASSERT_EQ(result.logprobs[0], together.logprobs[r]);
       ASSERT_EQ(result.ranks[0], together.ranks[r]);
       for (int32_t i = 0; i < 3; ++i) ASSERT_EQ(result.top_ids[i], together.top_ids[r * 3 + i]);
-    }
-  }
-}
-
-TEST(Sample, Logprobs) {
-  for (const cpu::Isa isa : available_isas()) {
-    for (const int32_t vocab : {5, 320, 3001}) {
-      const int32_t max_logprobs = std::min(vocab, 20);
-      SampleCase c(7, vocab, 12, 4);
-      c.logits[1] = c.logits[3] = c.logits[4] = 9.0f;  // equals at the top of row 0
-      c.logits[vocab + 2] = NAN;
-      c.logits[2 * vocab + 1] = -kInf;
-      std::fill_n(c.logits.begin() + 5 * vocab, vocab, -kInf);
-      c.logits[6 * vocab] = c.logits[6 * vocab + 4] = kInf;
-      for (int32_t r = 0; r < 7; ++r) {
-        c.rows[r].temperature = r % 2 == 0 ? 0.0f : 5.0f;
-        c.rows[r].step = static_cast<uint64_t>(r);
-        c.rows[r].num_logprobs = r == 3 ? -1 : r == 4 ? 0 : std::min(max_logprobs, 3 * r + 1);
-      }
-      const SampleCase::Result result = c.run(isa, 2, max_logprobs);
-      for (int32_t r = 0; r < 7; ++r) {
-        if (r == 3) {
-          EXPECT_EQ(result.logprobs[r], 7.0f) << "no log-probabilities were asked for";
-          continue;
-        }
-        const std::vector<double> want = oracle::raw_logprobs(c.args(), r);
-        const std::vector<int> order = oracle::order_of(oracle::raw_logits(c.args(), r));
-        const auto expect_logprob = [&](float got, int id) {
-          if (std::isinf(want[id])) {
-            EXPECT_EQ(got, -kInf);
-          } else {
-            EXPECT_NEAR(got, want[id], 2e-6 * (1 + std::abs(want[id])))
-                << "row " << r << " id " << id;
-          }
-        };
-        const int32_t token = result.tokens[r];
-        expect_logprob(result.logprobs[r], token);
-        EXPECT_EQ(order[result.ranks[r] - 1], token) << "row " << r;
-        for (int32_t i = 0; i < max_logprobs; ++i) {
-          if (i < c.rows[r].num_logprobs) {
-            ASSERT_EQ(result.top_ids[r * max_logprobs + i], order[i])
-                << "row " << r << " place " << i;
-            expect_logprob(result.top_logprobs[r * max_logprobs + i], order[i]);
-          } else {
-            ASSERT_EQ(result.top_ids[r * max_logprobs + i], -1);
-            ASSERT_EQ(result.top_logprobs[r * max_logprobs + i], -kInf);
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(Sample, AGivenTokenIsScoredAndNothingIsDrawnOrCounted) {
-  const int32_t vocab = 320, most = 4;
-  SampleCase c(6, vocab, 21, 3);
-  c.counts.assign(static_cast<size_t>(vocab), 0);
-  c.logits[2 * vocab + 9] = NAN;
-  for (int32_t r = 0; r < 6; ++r) {
-    SampleRow& row = c.rows[r];
-    row.temperature = r % 2 == 0 ? 0.0f : 1.0f;
-    row.given_token = r < 4 ? 53 * r : -1;  // the last two sample as ever
-    row.num_logprobs = r;
-    if (r == 1) row.count_slot = 0;
-  }
-  c.rows[2].given_token = 9;  // a token that cannot be
-  SampleCase plain = c;
-  for (SampleRow& row : plain.rows) row.given_token = -1;
-  for (const cpu::Isa isa : available_isas()) {
-    const SampleCase::Result result = c.run(isa, 2, most), free = plain.run(isa, 2, most);
-    EXPECT_EQ(c.counted, c.counts);
-    EXPECT_NE(plain.counted, c.counts);
-    for (int32_t r = 0; r < 6; ++r) {
-      const int32_t token = c.rows[r].given_token >= 0 ? c.rows[r].given_token : free.tokens[r];
-      ASSERT_EQ(result.tokens[r], token) << "row " << r;
-      const std::vector<double> want = oracle::raw_logprobs(c.args(), r);
-      const std::vector<int> order = oracle::order_of(oracle::raw_logits(c.args(), r));
-      EXPECT_EQ(order[result.ranks[r] - 1], token) << "row " << r;
-      if (r == 2) {
-        EXPECT_EQ(result.logprobs[r], -kInf);
-      } else {
-        EXPECT_NEAR(result.logprobs[r], want[token], 2e-6 * (1 + std::abs(want[token])));
-      }
-      for (int32_t i = 0; i < most; ++i)
-        ASSERT_EQ(result.top_ids[r * most + i], i < r ? order[i] : -1) << "row " << r;
     }
   }
 }

@@ -31,6 +31,7 @@ inline EngineOptions exact_options() {
   o.num_threads = 2;
   o.kv_cache_memory_bytes = int64_t{256} << 20;
   o.enable_prefix_caching = false;
+  o.seed = 0;
   o.async_compression = false;
   o.compression.kv_budget = kFullKv;
   return o;

@@ -234,6 +234,7 @@ TEST_F(EngineFaults, ALostDeviceEndsTheEngineNotOneRequestAfterAnother) {
 }
 
 TEST_F(EngineFaults, ASwappedSequenceThatIsAbortedGivesItsHostMemoryBack) {
+  options_.scheduling_policy = SchedulingPolicy::kPriority;
   options_.swap_space_bytes = 1 << 20;
   options_.max_num_seqs = 2;  // no more host slots than that
   options_.async_compression = false;
@@ -321,13 +322,13 @@ TEST_F(EngineFaults, OneEosIdIsNotAllThatStops) {
 }
 
 // Too many biases fail their request, not the step.
-TEST_F(EngineFaults, MoreBiasesThanAStepHasRoomForAreRefused) {
+TEST_F(EngineFaults, MoreStopTokensThanTheVocabularyHasAreRefused) {
   TinyEngine tiny(options_);
   Request r = tiny_request(5, 20, 4);
   r.sampling.min_tokens = 2;
-  r.sampling.stop_token_ids.assign(5000, 7);
-  expect_refused(tiny, r, "at most 4096");
-  r.sampling.stop_token_ids.assign(4095, 7);
+  r.sampling.stop_token_ids.assign(testing::TinyModel::kVocab + 1, 7);
+  expect_refused(tiny, r, "at most 96");
+  r.sampling.stop_token_ids.assign(testing::TinyModel::kVocab, 7);
   for (int i = 0; i < 16; ++i) tiny.submit(r);  // max_num_seqs
   tiny.finish();
   for (size_t i = 0; i < 16; ++i) {

@@ -25,6 +25,7 @@ EngineOptions small_blocks() {
   o.max_num_seqs = 64;
   o.max_num_batched_tokens = 512;
   o.max_model_len = 512;
+  o.scheduling_policy = SchedulingPolicy::kPriority;
   o.compression.kv_budget = 6 * kBlock;  // the largest a request may ask for
   o.compression.window_size = 8;
   o.compression.protect_newest = 12;

@@ -27,6 +27,7 @@ inline EngineOptions tiny_options(const testing::TinyModel& model) {
   o.max_num_seqs = 16;
   o.max_num_batched_tokens = 256;
   o.max_model_len = 512;
+  o.seed = 0;
   o.compression.kv_budget = 2 * kTinyBlock;
   o.compression.window_size = 8;
   o.compression.protect_newest = 8;

@@ -79,7 +79,9 @@ std::vector<double> token_distribution(const SampleArgs& args, int row) {
   const SampleRow& r = args.rows[row];
   std::vector<double> z = changed_logits(args, row);
   std::vector<double> p(z.size(), 0.0);
-  if (r.temperature <= 0 || *std::max_element(z.begin(), z.end()) == kNever) {
+  // Nothing is left to draw.
+  if (*std::max_element(z.begin(), z.end()) == kNever) return p;
+  if (r.temperature <= 0) {
     p[order_of(z)[0]] = 1;
     return p;
   }

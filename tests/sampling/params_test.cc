@@ -32,7 +32,7 @@ TEST(SamplingParams, DefaultsAndBordersAreRight) {
   p.logprobs = -1;
   p.prompt_logprobs = 100;
   p.logit_bias = {{0, -std::numeric_limits<float>::infinity()}, {99, 100.0f}};
-  p.allowed_token_ids = {0, 99};
+  p.allowed_token_ids = std::vector<int32_t>{0, 99};
   p.stop_token_ids = {99};
   p.stop = {"x"};
   p.kv_budget = 0;
@@ -40,11 +40,24 @@ TEST(SamplingParams, DefaultsAndBordersAreRight) {
   p.max_tokens = 5;
   p.min_tokens = 5;
   EXPECT_TRUE(p.validate(100).ok());
+  p.max_tokens = p.min_tokens = 0;
+  EXPECT_TRUE(p.validate(100).ok());
+}
+
+TEST(SamplingParams, ListsMayBeAsLongAsTheirLimits) {
+  SamplingParams p;
+  p.n = kMaxSequencesPerRequest;
+  p.stop.assign(kMaxStopStrings, std::string(kMaxStopBytes / kMaxStopStrings, 'a'));
+  p.bad_words.assign(kMaxBadWords, std::string(kMaxBadWordBytes / kMaxBadWords, 'a'));
+  p.stop_token_ids.assign(100, 3);
+  p.allowed_token_ids.emplace(100, 3);
+  EXPECT_TRUE(p.validate(100).ok()) << p.validate(100).message();
 }
 
 TEST(SamplingParams, NamesTheFieldAndBothValues) {
   const std::vector<Case> cases = {
-      {"n 0", [](auto& p) { p.n = 0; }, "at least 1"},
+      {"n 0", [](auto& p) { p.n = 0; }, "1 to 16384"},
+      {"n 16385", [](auto& p) { p.n = 16385; }, "1 to 16384"},
       {"temperature -0.5", [](auto& p) { p.temperature = -0.5; }, "at least 0"},
       {"temperature nan", [](auto& p) { p.temperature = NAN; }, "at least 0"},
       {"temperature inf", [](auto& p) { p.temperature = INFINITY; }, "at least 0"},
@@ -56,7 +69,7 @@ TEST(SamplingParams, NamesTheFieldAndBothValues) {
       {"presence_penalty 2.5", [](auto& p) { p.presence_penalty = 2.5; }, "[-2, 2]"},
       {"frequency_penalty -3", [](auto& p) { p.frequency_penalty = -3; }, "[-2, 2]"},
       {"repetition_penalty 0", [](auto& p) { p.repetition_penalty = 0; }, "above 0"},
-      {"max_tokens 0", [](auto& p) { p.max_tokens = 0; }, "at least 1"},
+      {"max_tokens -1", [](auto& p) { p.max_tokens = -1; }, "at least 1"},
       {"min_tokens -1", [](auto& p) { p.min_tokens = -1; }, "at least 0"},
       {"min_tokens 17", [](auto& p) { p.min_tokens = 17; }, "at most max_tokens (16)"},
       {"logprobs 101", [](auto& p) { p.logprobs = 101; }, "0 to 100"},
@@ -66,7 +79,11 @@ TEST(SamplingParams, NamesTheFieldAndBothValues) {
          p.stop_token_ids = {1, 100};
        },
        "[0, 99]"},
-      {"allowed_token_ids -1", [](auto& p) { p.allowed_token_ids = {-1}; }, "[0, 99]"},
+      {"stop_token_ids 101 ids", [](auto& p) { p.stop_token_ids.assign(101, 3); }, "at most 100"},
+      {"allowed_token_ids -1", [](auto& p) { p.allowed_token_ids.emplace(1, -1); }, "[0, 99]"},
+      {"allowed_token_ids []", [](auto& p) { p.allowed_token_ids.emplace(); }, "at least one"},
+      {"allowed_token_ids 101 ids", [](auto& p) { p.allowed_token_ids.emplace(101, 3); },
+       "at most 100"},
       {"logit_bias 100",
        [](auto& p) {
          p.logit_bias = {{100, 1.0f}};
@@ -94,6 +111,15 @@ TEST(SamplingParams, NamesTheFieldAndBothValues) {
        },
        "detokenize"},
       {"bad_words ''", [](auto& p) { p.bad_words = {""}; }, "not empty"},
+      {"bad_words 1025 strings", [](auto& p) { p.bad_words.assign(1025, "a"); }, "at most 1024"},
+      {"bad_words 65537 bytes", [](auto& p) { p.bad_words = {std::string(65537, 'a')}; },
+       "at most 65536"},
+      {"stop 65 strings", [](auto& p) { p.stop.assign(65, "a"); }, "at most 64"},
+      {"stop 65537 bytes",
+       [](auto& p) {
+         p.stop = {std::string(65536, 'a'), "b"};
+       },
+       "at most 65536"},
       {"spaces_between_special_tokens false",
        [](auto& p) { p.spaces_between_special_tokens = false; }, "true"},
       {"kv_budget -1", [](auto& p) { p.kv_budget = -1; }, "tokens"},

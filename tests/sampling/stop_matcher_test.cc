@@ -1,10 +1,11 @@
 // Stop strings over text in pieces. The properties: how the text is cut never matters, nothing is
 // lost, and nothing of a stop string leaks.
+#include "sampling/stop_matcher.h"
+
+#include <chrono>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
-
-#include "sampling/sampler_state.h"
 
 namespace zipage {
 namespace {
@@ -18,7 +19,8 @@ struct Outcome {
 Outcome feed(const std::vector<std::string>& pieces,
              const std::vector<std::string>& stops,
              bool include) {
-  StopMatcher matcher(stops, include);
+  const StopStrings strings(stops, include);
+  StopMatcher matcher(strings);
   Outcome outcome;
   for (const std::string& piece : pieces) {
     if (matcher.push(piece, &outcome.text)) break;
@@ -59,7 +61,8 @@ TEST(StopMatcher, TheFirstToEndWins) {
 }
 
 TEST(StopMatcher, ReleasesWhatCannotStopAnyMore) {
-  StopMatcher matcher({"###", "\n\n"}, false);
+  const StopStrings strings({"###", "\n\n"}, false);
+  StopMatcher matcher(strings);
   std::string out;
   EXPECT_FALSE(matcher.push("one#", &out));
   EXPECT_EQ(out, "one");
@@ -71,6 +74,27 @@ TEST(StopMatcher, ReleasesWhatCannotStopAnyMore) {
   EXPECT_TRUE(matcher.push("four", &out));  // nothing more comes out
   matcher.finish(&out);
   EXPECT_EQ(out, "one##two");
+}
+
+// Beginnings that come again inside themselves: the search falls back and finds what it passed.
+TEST(StopMatcher, RepeatedBeginnings) {
+  EXPECT_EQ(feed({"ababac", "ababaca"}, {"ababab", "abaca"}, false), (Outcome{"ab", "abaca"}));
+  EXPECT_EQ(feed({"aaa", "aab"}, {"aab"}, false), (Outcome{"aaa", "aab"}));
+  EXPECT_EQ(feed({"xyxyxz"}, {"xyxz"}, true), (Outcome{"xyxyxz", "xyxz"}));
+}
+
+// A text that is nearly a long stop string again and again costs no more than reading it.
+TEST(StopMatcher, LongStringsCostATextOnce) {
+  const std::string almost(60000, 'a');
+  const StopStrings strings({almost + "b", almost + "c"}, false);
+  StopMatcher matcher(strings);
+  std::string out;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 80000; ++i) ASSERT_FALSE(matcher.push("a", &out));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_EQ(out.size(), 20000u);
+  EXPECT_TRUE(matcher.push("c", &out));
+  EXPECT_EQ(out.size(), 20000u);
 }
 
 // Few letters, so that beginnings and overlaps are common.
@@ -109,7 +133,8 @@ TEST(StopMatcher, OutputIsNeverTakenBack) {
     const std::string text = random_text(40);
     std::vector<std::string> stops = {random_text(5) + "a", random_text(3) + "b"};
     const Outcome want = defined(text, stops, false);
-    StopMatcher matcher(stops, false);
+    const StopStrings strings(stops, false);
+    StopMatcher matcher(strings);
     std::string out;
     for (const char c : text) {
       const bool stopped = matcher.push(std::string(1, c), &out);

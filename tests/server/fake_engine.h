@@ -155,6 +155,10 @@ inline RequestOutput FakeEngine::next_output(Live& live) const {
         list.push_back({k == 1 ? id : 'A' + k, -0.25f * (k + 1), k + 1});
     }
   }
+  if (p.max_tokens == 0) {
+    output.finish_reason = FinishReason::kLength;
+    return output;
+  }
   const bool end = live.done == answer.size();
   const int32_t id = end ? 256 : static_cast<unsigned char>(answer[live.done]);
   output.new_token_ids = {id};

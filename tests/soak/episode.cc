@@ -101,6 +101,7 @@ class Episode {
     o.max_num_seqs = dice_.pick(1, 20);
     o.max_num_batched_tokens = std::max(o.max_num_seqs, dice_.of({8, 24, 64, 256}));
     o.max_model_len = 256;
+    o.scheduling_policy = SchedulingPolicy::kPriority;
     o.enable_prefix_caching = !dice_.one_in(4);
     o.async_compression = !dice_.one_in(6);
     o.scheduling = dice_.one_in(2) ? Scheduling::kHybrid : Scheduling::kConstrained;

@@ -23,7 +23,9 @@ class UnrulyBackend final : public Backend {
     std::function<bool(int64_t)> holds;      // job: not to be seen as done yet
     std::function<bool(int64_t)> fails;      // job: its work throws
     std::function<void()> before_attention;  // may throw: the step fails
-    Status device_health;                    // what the engine hears after a failure
+    // May write to the logits, which are there by then: ops run at once on the main stream.
+    std::function<void(const SampleArgs&)> before_sample;
+    Status device_health;  // what the engine hears after a failure
   };
 
   explicit UnrulyBackend(int num_threads = 1) {
@@ -103,7 +105,10 @@ class UnrulyBackend final : public Backend {
     if (behaviour.before_attention) behaviour.before_attention();
     inner_->paged_attention(a, s);
   }
-  void sample(const SampleArgs& a, Stream& s) override { inner_->sample(a, s); }
+  void sample(const SampleArgs& a, Stream& s) override {
+    if (behaviour.before_sample) behaviour.before_sample(a);
+    inner_->sample(a, s);
+  }
   void attention_score(const AttentionScoreArgs& a, Stream& s) override {
     inner_->attention_score(a, s);
   }

@@ -2,8 +2,9 @@
 // penalties, then greedy, or temperature, min-p, top-k, top-p, typical-p and one draw.
 // log-probabilities are of the raw logits. A row whose token is given draws nothing.
 //
-// NaN logits count as -inf, +inf as the largest finite number; when every token is forbidden the
-// lowest id is taken. Tokens are ordered by logit, falling, equals by rising id. min-p drops p <
+// NaN logits count as -inf, +inf as the largest finite number. When every token is forbidden (its
+// logit is -inf, or the mask and the biases leave none) the row's token is -1, with log-probability
+// -inf and rank 0, and nothing is counted. Tokens are ordered by logit, falling, equals by rising id. min-p drops p <
 // min_p * max(p); top-k keeps the equals of the k-th; top-p keeps the shortest prefix of the order
 // whose probability, after the filters before it, is at least top_p; typical-p the same in the
 // order of |-log p - entropy|, equals of the last included. The draw is the lowest id at which the
@@ -65,7 +66,8 @@ struct SampleArgs {
   int32_t* tokens;
   // Output: [num_rows] or null.
   float* token_logprobs;
-  // Output: [num_rows] or null: 1 is the most likely.
+  // Output: [num_rows] or null: how many tokens have a logit of at least the token's, as in vLLM. 1
+  // is the most likely; equals share the rank of the last of them.
   int32_t* token_ranks;
   // Rows without logprobs leave their places in these alone; places behind a row's n hold id -1 and
   // -inf.

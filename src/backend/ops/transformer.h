@@ -15,7 +15,8 @@ namespace zipage {
 class LinearWeight;
 
 // out[t, :] = table[id, :], where id is ids[t], or previous_tokens[-1 - ids[t]] if ids[t] is
-// negative: a token that the step before this one sampled and the host has not read yet.
+// negative: a token that the step before this one sampled and the host has not read yet. One that
+// could not be sampled (-1) counts as id 0: its sequence has failed, and the host will find out.
 struct EmbedArgs {
   DType dtype;
   // [vocab, hidden]; the same object serves a tied lm_head.

@@ -239,7 +239,8 @@ void embed(const EmbedArgs& args, CpuContext& context) {
   context.pool->parallel_for(args.num_tokens, 16, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       int64_t id = args.ids[t];
-      if (id < 0 && args.previous_tokens != nullptr) id = args.previous_tokens[-1 - id];
+      if (id < 0 && args.previous_tokens != nullptr)
+        id = std::max(args.previous_tokens[-1 - id], 0);
       if (id < 0 || id >= table.out_features()) {
         fail_invalid("token id {}: expected 0 to {}", id, table.out_features() - 1);
       }

@@ -129,7 +129,8 @@ class RowSampler {
       token = choice_.temperature <= 0 ? kernels_.argmax(scratch_.keys, vocab_) : draw();
     }
     args_.tokens[row_] = token;
-    if (choice_.count_slot >= 0) ++args_.token_counts[choice_.count_slot * vocab_ + token];
+    if (choice_.count_slot >= 0 && token >= 0)
+      ++args_.token_counts[choice_.count_slot * vocab_ + token];
     if (logprobs) write_logprobs(token);
   }
 
@@ -170,7 +171,7 @@ class RowSampler {
     float* keys = scratch_.keys;
     float* weights = scratch_.weights;
     const float top = kernels_.max(keys, vocab_);
-    if (top == kNever) return 0;
+    if (top == kNever) return -1;
     const float scale = std::min(1.0f / choice_.temperature, 1e30f);
     // min-p: p < min_p * p_max, and the weight of the most likely token is 1.
     double total = kernels_.softmax_weights(keys, vocab_, top, scale, choice_.min_p, weights);
@@ -257,13 +258,14 @@ class RowSampler {
       return nothing ? kNever
                      : static_cast<float>(static_cast<double>(logits_[id]) - top - log_sum);
     };
-    if (args_.token_logprobs != nullptr) args_.token_logprobs[row_] = logprob(token);
+    if (args_.token_logprobs != nullptr)
+      args_.token_logprobs[row_] = token >= 0 ? logprob(token) : kNever;
     if (args_.token_ranks != nullptr) {
-      int32_t rank = 1;
-      for (int32_t id = 0; id < vocab_; ++id) {
-        if (logits_[id] > logits_[token] || (logits_[id] == logits_[token] && id < token)) ++rank;
-      }
-      args_.token_ranks[row_] = rank;
+      args_.token_ranks[row_] = token >= 0
+                                    ? static_cast<int32_t>(std::count_if(
+                                          logits_, logits_ + vocab_,
+                                          [least = logits_[token]](float x) { return x >= least; }))
+                                    : 0;
     }
     if (args_.top_ids == nullptr && args_.top_logprobs == nullptr) return;
     const int32_t wanted = std::min({choice_.num_logprobs, args_.max_logprobs, args_.vocab});

@@ -30,7 +30,7 @@ float row_max(const float* x, int64_t count) {
 
 int32_t row_argmax(const float* x, int64_t count) {
   const float top = row_max(x, count);
-  if (top == -kInfinity) return 0;
+  if (top == -kInfinity) return -1;
   int64_t i = 0;
   while (x[i] != top) ++i;
   return static_cast<int32_t>(i);

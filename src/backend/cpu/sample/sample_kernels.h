@@ -11,7 +11,7 @@ namespace zipage::cpu {
 inline constexpr int64_t kSampleRun = 256;
 
 struct SampleKernels {
-  // Index of the largest value, the lowest of equals. NaN counts as -inf; 0 when all are -inf.
+  // Index of the largest value, the lowest of equals. NaN counts as -inf; -1 when all are -inf.
   int32_t (*argmax)(const float* x, int64_t count);
   // In place: NaN becomes -inf, +inf the largest finite number.
   void (*make_finite)(float* x, int64_t count);

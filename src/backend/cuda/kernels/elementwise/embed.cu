@@ -16,7 +16,7 @@ constexpr int kThreads = 128;
 constexpr int kUnroll = 4;
 
 // One block copies kThreads * kUnroll vectors of one row: out[i, :] = table[rows[i], :]; a negative
-// row is looked up in `indirect`.
+// row is looked up in `indirect`, where a negative entry (nothing could be sampled) means row 0.
 template <typename Vector>
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const Vector* __restrict__ table,
                                                              const int32_t* __restrict__ rows,
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const Vector* __res
   let_next_kernel_start();
   wait_for_previous_kernel();
   const int32_t row = rows[blockIdx.x];
-  const int64_t from = static_cast<int64_t>(row < 0 ? indirect[-1 - row] : row) * vectors;
+  const int64_t from = static_cast<int64_t>(row < 0 ? max(indirect[-1 - row], 0) : row) * vectors;
   const int64_t to = static_cast<int64_t>(blockIdx.x) * vectors;
   const int begin = static_cast<int>(blockIdx.y * kThreads * kUnroll + threadIdx.x);
   Vector value[kUnroll];

@@ -450,15 +450,15 @@ __device__ void write_logprobs(const SampleArgs& args,
       wanted > 0 && wanted <= kThreads ? list_floor(mine.key, wanted) : kNoOrdinal;
   if (threadIdx.x == 0) shared.list_count = 0;
   __syncthreads();
-  const float chosen = finite(row.logits[token]);
-  double sum = 0, better = 0;
+  const float chosen = token >= 0 ? finite(row.logits[token]) : INFINITY;
+  double sum = 0, at_least = 0;
   for_tokens_slowly(row, RawKeys{}, [&](int32_t id, float key) {
     if (!nothing) sum += static_cast<double>(expf(key - best.key));
-    if (key > chosen || (key == chosen && id < token)) better += 1;
+    if (key >= chosen) at_least += 1;
     if (ordinal(key) >= floor) append(shared, ordinal(key), id);
   });
   sum = block_total(sum, shared);
-  better = block_total(better, shared);
+  at_least = block_total(at_least, shared);
   const double log_sum = nothing ? 0 : log(sum);
   const auto logprob = [&](float key) {
     return nothing ? -INFINITY
@@ -466,8 +466,9 @@ __device__ void write_logprobs(const SampleArgs& args,
                                         log_sum);
   };
   if (threadIdx.x == 0) {
-    if (args.token_logprobs != nullptr) args.token_logprobs[index] = logprob(chosen);
-    if (args.token_ranks != nullptr) args.token_ranks[index] = static_cast<int32_t>(better) + 1;
+    if (args.token_logprobs != nullptr)
+      args.token_logprobs[index] = token >= 0 ? logprob(chosen) : -INFINITY;
+    if (args.token_ranks != nullptr) args.token_ranks[index] = static_cast<int32_t>(at_least);
   }
   if (!wants_list) return;
   if (wanted > 0) sort_best(row, wanted, shared, segment_sums);
@@ -560,13 +561,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     for_tokens(row, take);
   }
   const Best best = block_best(mine, shared);
-  int32_t token = best.key == -INFINITY ? 0 : best.id;
+  int32_t token = best.key == -INFINITY ? -1 : best.id;
   if (choice.temperature > 0 && best.key != -INFINITY)
     token = draw(row, best, mine.key, shared, segment_sums);
   __syncthreads();
   if (threadIdx.x == 0) {
     args.tokens[index] = token;
-    if (choice.count_slot >= 0)
+    if (choice.count_slot >= 0 && token >= 0)
       ++args.token_counts[static_cast<int64_t>(choice.count_slot) * args.vocab + token];
   }
   if (logprobs) write_logprobs(args, row, index, token, shared, segment_sums);
