@@ -78,10 +78,10 @@ TEST(OutputTest, AnInterruptedEvaluationHasNoPassAtOne) {
     return lines;
   }());
   // Two run at a time, so that the interrupt finds some finished and others not begun.
-  const Outcome outcome =
-      run_shell("timeout -s INT 6 " + std::string(ZIPAGE_PROGRAM) + " eval " + kModel +
-                " --problems " + problems + " --max-num-seqs 2 --log-level error --kv-cache-memory 64MiB --plot " +
-                folder.file("p.svg") + " --json " + json);
+  const Outcome outcome = run_shell(
+      "timeout -s INT 6 " + std::string(ZIPAGE_PROGRAM) + " eval " + kModel + " --problems " +
+      problems + " --max-num-seqs 2 --log-level error --kv-cache-memory 64MiB --plot " +
+      folder.file("p.svg") + " --json " + json);
   ASSERT_NE(outcome.output.find("interrupted: "), std::string::npos)
       << "the machine answered everything in time: " << outcome.output;
   EXPECT_NE(outcome.output.find("(partial)"), std::string::npos) << outcome.output;
