@@ -71,7 +71,8 @@ std::vector<Request> requests(const Tokenizer& tokenizer) {
     if (i % 20 == 3) p.min_tokens = 12;
     if (i % 20 == 15) p.prompt_logprobs = 2;
     if (i % 20 == 17) {
-      for (int32_t id = 33; id < 127; id += 2) p.allowed_token_ids.push_back(id);
+      p.allowed_token_ids.emplace();
+      for (int32_t id = 33; id < 127; id += 2) p.allowed_token_ids->push_back(id);
     }
     r.priority = i % 16 == 9 ? -1 : 0;
     all.push_back(std::move(r));

@@ -44,7 +44,7 @@ TEST_F(MinTokensTest, AStopStringBeforeThemIsText) {
   const std::string free = free_text();
   ASSERT_EQ(free.size(), 40u) << "one character a token: " << free;
   for (const size_t length : {size_t{1}, size_t{2}, size_t{4}}) {
-    for (size_t at = 0; at + length < 30; at += 3) {
+    for (size_t at = 0; at + length < 30; at += 9) {
       const std::string stop = free.substr(at, length);
       for (const size_t least : {size_t{0}, at, at + 1, at + length, size_t{25}}) {
         for (const bool include : {false, true}) {
