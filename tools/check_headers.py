@@ -12,9 +12,11 @@ compiler = sys.argv[1] if len(sys.argv) > 1 else "g++"
 headers = [p for folder in ("include", "src") for p in sorted((ROOT / folder).rglob("*.h")) if "cuda" not in p.parts]
 
 
-# A header named after an instruction set is included by files of that set alone (src/backend/cpu/CMakeLists.txt).
+# These headers are included by files of one instruction set alone (src/backend/cpu/CMakeLists.txt).
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
-ISA_FLAGS = {"_avx2": AVX2, "_avx512": [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"]}
+AVX2_VEC = [*AVX2, "-DZIPAGE_VEC_WIDTH=8"]
+ISA_FLAGS = {"_avx2": AVX2, "_x86": AVX2, "quant_vec": AVX2_VEC, "int8_gemm": AVX2_VEC,
+             "_avx512": [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"]}
 
 
 def complaint(header):

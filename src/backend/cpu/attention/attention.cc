@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cpu/attention/attention_kernels.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/runtime/kernel_set.h"
 #include "backend/cpu/runtime/memory.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -112,7 +112,7 @@ class Attention {
         batch_(*args.batch),
         kv_(*args.kv),
         layer_(args.kv->layers[args.layer]),
-        kernels_(attention_kernels(context.isa)),
+        kernels_(kernel_set(context.isa).attention),
         pool_(*context.pool),
         g_(kv_.num_q_heads, kv_.num_kv_heads, kv_.head_dim, kv_.block_size) {
     // The workspace is aligned by hand: a Buffer promises no more than malloc.
@@ -350,14 +350,6 @@ class Attention {
 
 }  // namespace
 
-const AttentionKernels& attention_kernels(Isa isa) {
-#if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return attention_kernels_avx512();
-  if (isa == Isa::kAvx2) return attention_kernels_avx2();
-#endif
-  return attention_kernels_scalar();
-}
-
 size_t attention_workspace_bytes(const Backend::Limits& limits, const CpuContext& context) {
   const Geometry g(limits.num_q_heads, limits.num_kv_heads, limits.head_dim, limits.block_size);
   const int64_t threads = context.pool->num_threads();
@@ -390,7 +382,7 @@ void attention_prepare(const AttentionPrepareArgs& args, CpuContext& context) {
   if (args.dtype != DType::kF32)
     fail_invalid("attention_prepare: dtype {}: a CPU computes in f32", to_string(args.dtype));
   ZIPAGE_CHECK_LE(args.rotary_dim, kv.head_dim);
-  const AttentionKernels& kernels = attention_kernels(context.isa);
+  const AttentionKernels& kernels = kernel_set(context.isa).attention;
   const LayerKvView& layer = kv.layers[args.layer];
   const int64_t dim = kv.head_dim;
   const int64_t qkv_heads = kv.num_q_heads + 2 * kv.num_kv_heads;

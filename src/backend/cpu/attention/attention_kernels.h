@@ -1,5 +1,5 @@
 // What the attention driver asks of the kernels of one ISA. Plain data and function pointers: the
-// kernels are compiled once an ISA (attention_scalar.cc, attention_avx2.cc, attention_avx512.cc).
+// kernels are compiled once per instruction set (attention_kernels.cc, runtime/kernel_set.h).
 //
 // Attention is cut into spans: max(1, kSpanEntries / block_size) whole blocks of a row's table,
 // counted from its start. A span yields a partial per query; partials are combined in the order of
@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cpu/simd/isa.h"
 #include "tensor/dtype.h"
 
 namespace zipage::cpu {
@@ -77,10 +76,5 @@ struct AttentionKernels {
   // to[0, count) = from[0, count) * scale as f32, f16 or bf16.
   void (*store)(const float* from, int32_t count, float scale, DType dtype, std::byte* to);
 };
-
-const AttentionKernels& attention_kernels_scalar();
-const AttentionKernels& attention_kernels_avx2();
-const AttentionKernels& attention_kernels_avx512();
-const AttentionKernels& attention_kernels(Isa isa);
 
 }  // namespace zipage::cpu

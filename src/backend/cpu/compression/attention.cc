@@ -5,6 +5,7 @@
 
 #include "backend/cpu/compression/window.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/runtime/kernel_set.h"
 
 namespace zipage::cpu {
 namespace {
@@ -34,7 +35,7 @@ void attention_score(const AttentionScoreArgs& args, CpuContext& context) {
   const PagedKvView& kv = *args.kv;
   if (batch.num_jobs == 0) return;
   require_queries(kv, args.layer_begin);
-  const CompressionKernels& kernels = compression_kernels(context.isa);
+  const CompressionKernels& kernels = kernel_set(context.isa).compression;
   const int64_t stride = window_workspace_floats(shape_of(kv, batch.max_length));
   for_each_head(args, context, [&](const HeadItem& item, int thread) {
     const int32_t n = batch.lengths[item.job];
@@ -71,7 +72,7 @@ void peak_update(const PeakUpdateArgs& args, CpuContext& context) {
   if (args.scratch == nullptr && kv.layers[args.layer_begin].scores == nullptr) {
     fail_invalid("the KV cache was planned without scores F, which policy peak keeps");
   }
-  const CompressionKernels& kernels = compression_kernels(context.isa);
+  const CompressionKernels& kernels = kernel_set(context.isa).compression;
   const int64_t stride = window_workspace_floats(shape_of(kv, batch.max_length));
   for_each_head(
       batch.num_updates, args.layer_begin, args.num_layers, kv.num_kv_heads, context,

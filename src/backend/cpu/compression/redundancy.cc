@@ -4,9 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "backend/cpu/compression/kernels.h"
+#include "backend/cpu/compression/compression_kernels.h"
 #include "backend/cpu/compression/layout.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/runtime/kernel_set.h"
 
 namespace zipage::cpu {
 namespace {
@@ -132,7 +133,7 @@ void redundancy(const RedundancyArgs& args, CpuContext& context) {
   const PagedKvView& kv = *args.kv;
   if (batch.num_jobs == 0) return;
   require_plain_kv(kv.dtype);
-  const CompressionKernels& kernels = compression_kernels(context.isa);
+  const CompressionKernels& kernels = kernel_set(context.isa).compression;
   const int64_t stride = redundancy_workspace_floats({0, 0, kv.head_dim, batch.max_length});
   for_each_head(args, context, [&](const HeadItem& item, int thread) {
     const int32_t n = batch.lengths[item.job];
@@ -156,7 +157,7 @@ void center_redundancy(const CenterRedundancyArgs& args, CpuContext& context) {
   const PagedKvView& kv = *args.kv;
   if (batch.num_jobs == 0) return;
   require_plain_kv(kv.dtype);
-  const CompressionKernels& kernels = compression_kernels(context.isa);
+  const CompressionKernels& kernels = kernel_set(context.isa).compression;
   const int32_t d = kv.head_dim;
   const int64_t stride = center_workspace_floats({0, 0, d, 0});
   for_each_head(args, context, [&](const HeadItem& item, int thread) {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backend/cpu/compression/kernels.h"
+#include "backend/cpu/compression/compression_kernels.h"
 #include "backend/cpu/compression/layout.h"
 
 namespace zipage::cpu {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cpu/elementwise/elementwise_kernels.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/runtime/kernel_set.h"
 #include "base/error.h"
 
 namespace zipage::cpu {
@@ -24,18 +24,9 @@ void require_f32(const char* op, DType dtype) {
 
 }  // namespace
 
-const ElementwiseKernels& elementwise_kernels(Isa isa) {
-#if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return elementwise_kernels_avx512();
-  if (isa == Isa::kAvx2) return elementwise_kernels_avx2();
-#endif
-  static_cast<void>(isa);
-  return elementwise_kernels_scalar();
-}
-
 void rms_norm(const RmsNormArgs& args, CpuContext& context) {
   require_f32("rms_norm", args.dtype);
-  const ElementwiseKernels& kernels = elementwise_kernels(context.isa);
+  const ElementwiseKernels& kernels = kernel_set(context.isa).elementwise;
   const int64_t width = args.hidden;
   context.pool->parallel_for(args.num_tokens, grain_rows(width), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -49,7 +40,7 @@ void rms_norm(const RmsNormArgs& args, CpuContext& context) {
 
 void silu_mul(const SiluMulArgs& args, CpuContext& context) {
   require_f32("silu_mul", args.dtype);
-  const ElementwiseKernels& kernels = elementwise_kernels(context.isa);
+  const ElementwiseKernels& kernels = kernel_set(context.isa).elementwise;
   const int64_t width = args.intermediate;
   context.pool->parallel_for(
       args.num_tokens, grain_rows(2 * width), [&](int64_t begin, int64_t end) {

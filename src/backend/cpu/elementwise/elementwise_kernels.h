@@ -1,10 +1,8 @@
-// Norms and element-wise kernels of one ISA, a row at a time (elementwise_<isa>.cc). The order of a
+// Norms and element-wise kernels of one ISA, a row at a time (elementwise_kernels.cc). The order of a
 // row's sums depends on its length alone.
 #pragma once
 
 #include <cstdint>
-
-#include "backend/cpu/simd/isa.h"
 
 namespace zipage::cpu {
 
@@ -16,10 +14,5 @@ struct ElementwiseKernels {
   // out = silu(gate) * up
   void (*silu_mul)(const float* gate, const float* up, int64_t count, float* out);
 };
-
-const ElementwiseKernels& elementwise_kernels_scalar();
-const ElementwiseKernels& elementwise_kernels_avx2();
-const ElementwiseKernels& elementwise_kernels_avx512();
-const ElementwiseKernels& elementwise_kernels(Isa isa);
 
 }  // namespace zipage::cpu

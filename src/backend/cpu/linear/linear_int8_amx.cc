@@ -1,14 +1,19 @@
-// Packed weights times 8-bit inputs with AMX-INT8. The integers of a step, a block of 32 inputs
-// (kQ6K: half of one), and the f32 operations on them are those of linear_int8_avx512vnni.cc, so
-// that results are the same bit for bit.
+// GEMM of packed weights with 8-bit inputs for AMX-INT8.
+//
+// Idea: a tile instruction multiplies a block of 32 inputs (kQ6K: half of one) exactly; its integers
+// go through memory to the vectors, which scale and add them. Four steps are under way at a time, so
+// that neither unit waits for the other. Up to 16 rows run through all panels without a stop; more
+// rows take a panel's unpacked weights several times. The integers and the f32 operations are those
+// of linear_int8_avx512vnni.cc: the results are the same bits.
+//
+// Cost of 6144 x 1024 in Q8_0 at 16 rows: 6.7 MB and 0.2 Gop. docs/performance.md has VNNI beside AMX.
+// From 96 rows on weights are expanded to bf16 for linear_amx.cc, since scaling every block costs more.
 #include <cstddef>
 #include <cstdint>
 
 #include "backend/cpu/linear/linear_kernel.h"
-#include "backend/cpu/linear/quant_lines_avx512.h"
+#include "backend/cpu/linear/quant_vec.h"
 #include "backend/cpu/linear/tiles_amx.h"
-#include "backend/cpu/simd/unroll.h"
-#include "backend/cpu/simd/x86.h"
 
 namespace zipage::cpu {
 namespace {
@@ -23,7 +28,6 @@ constexpr int64_t kMostTiles = 8;   // ... for so many tiles of rows, as do the 
 // or 7.
 constexpr int kInFlight = 4;
 constexpr int kStoresAhead = 2;
-constexpr int64_t kLineBytes = 64;
 
 constexpr float kZeros[kPanel] = {};
 
@@ -32,7 +36,7 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <PanelFormat kFormat>
 struct Steps {
-  static constexpr int kPerBlock = kFormat == PanelFormat::kQ6K ? 2 : 1;
+  static constexpr int kPerBlock = num_parts(kFormat);
   static constexpr int kInputs = kQuantBlock / kPerBlock;
   static constexpr int kLines = kInputs / 4;
   static constexpr QuantLayout kLayout = quant_layout(kFormat);
@@ -42,28 +46,37 @@ struct Steps {
 // A panel's weights of one step.
 template <PanelFormat kFormat>
 struct StepWeights {
-  const void* lines;  // [kLines][16 outputs][4 inputs], signed
-  Scales512 scales;
+  const void* lines;   // [kLines][16 outputs][4 inputs], signed
+  QuantScales scales;  // without c where dots have a sign
   __m512i unpacked[Steps<kFormat>::kLines];
 };
 
 template <PanelFormat kFormat, int kPart>
-ZIPAGE_ALWAYS_INLINE inline void unpack_step(const std::byte* group,
-                                             int64_t block,
-                                             StepWeights<kFormat>& to) {
+ZIPAGE_INLINE void unpack_step(const std::byte* group, int64_t block, StepWeights<kFormat>& to) {
   using S = Steps<kFormat>;
   const std::byte* integers = group + S::kLayout.scale_bytes() + block * S::kLayout.integer_bytes();
-  to.scales = scales512<kFormat>(group, block, kPart);
+  const QuantScales scales = quant_scales<kFormat>(group, block, kPart, 0);
+  to.scales.d = scales.d;
+  if constexpr (!has_signed_dots(kFormat)) to.scales.c = scales.c;
   if constexpr (kFormat == PanelFormat::kQ8) {
     to.lines = integers;
   } else {
     to.lines = to.unpacked;
-    unroll<S::kLines>([&](auto j) ZIPAGE_ALWAYS_INLINE {
-      __m512i q = line512<kFormat, kPart * S::kLines + j>(integers);
+    ZIPAGE_UNROLL
+    for (int j = 0; j < S::kLines; ++j) {
+      __m512i q = quant_line<kFormat>(integers, kPart * S::kLines + j, 0).v;
       if constexpr (kFormat == PanelFormat::kQ6K) q = _mm512_sub_epi8(q, _mm512_set1_epi8(32));
       to.unpacked[j] = q;
-    });
+    }
   }
+}
+
+// The same as a call: inlined where steps are under way only.
+template <PanelFormat kFormat, int kPart>
+__attribute__((noinline)) void call_unpack_step(const std::byte* group,
+                                                int64_t block,
+                                                StepWeights<kFormat>& to) {
+  unpack_step<kFormat, kPart>(group, block, to);
 }
 
 // Steps [begin, end), whole blocks, of a panel.
@@ -72,17 +85,16 @@ void unpack(const std::byte* panel, int64_t begin, int64_t end, StepWeights<kFor
   using S = Steps<kFormat>;
   for (int64_t b = begin / S::kPerBlock; b < end / S::kPerBlock; ++b) {
     const std::byte* group = panel + b / S::kLayout.num_blocks * S::kLayout.group_bytes();
-    unroll<S::kPerBlock>([&](auto part) ZIPAGE_ALWAYS_INLINE {
-      unpack_step<kFormat, part>(group, b % S::kLayout.num_blocks, *to++);
-    });
+    call_unpack_step<kFormat, 0>(group, b % S::kLayout.num_blocks, *to++);
+    if constexpr (S::kPerBlock == 2) {
+      call_unpack_step<kFormat, 1>(group, b % S::kLayout.num_blocks, *to++);
+    }
   }
 }
 
 // Tile i = the products of a step's inputs, rows x_stride blocks apart, and weights.
 template <int i>
-ZIPAGE_ALWAYS_INLINE inline void multiply_tile(const int8_t* x,
-                                               int64_t x_stride,
-                                               const void* lines) {
+ZIPAGE_INLINE void multiply_tile(const int8_t* x, int64_t x_stride, const void* lines) {
   TILE_LOAD(4 + i % 2, x, x_stride * static_cast<int64_t>(sizeof(Int8Block)));
   TILE_LOAD(6 + i % 2, lines, kLineBytes);
   TILE_ZERO(i);
@@ -90,23 +102,23 @@ ZIPAGE_ALWAYS_INLINE inline void multiply_tile(const int8_t* x,
 }
 
 template <PanelFormat kFormat, int R>
-ZIPAGE_ALWAYS_INLINE inline void add_products(const int32_t (&dots)[R][kPanel],
-                                              const Scales512 scales,
-                                              const Int8Block* in,
-                                              int64_t x_stride,
-                                              __m512 (&sum)[R]) {
-  unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-    const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[r]));
-    sum[r] = _mm512_fmadd_ps(scales.d, _mm512_mul_ps(dot, _mm512_set1_ps(in->scale)), sum[r]);
-    if constexpr (has_offset(kFormat))
-      sum[r] = _mm512_fmadd_ps(scales.c, _mm512_set1_ps(in->scaled_sum), sum[r]);
+ZIPAGE_INLINE void add_products(const int32_t (&dots)[R][kPanel],
+                                const QuantScales& scales,
+                                const Int8Block* in,
+                                int64_t x_stride,
+                                Vec (&sum)[R]) {
+  ZIPAGE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const Vec dot = to_float({_mm512_load_si512(dots[r])});
+    sum[r] = fma(scales.d, dot * splat(in->scale), sum[r]);
+    if constexpr (!has_signed_dots(kFormat)) sum[r] = fma(scales.c, splat(in->scaled_sum), sum[r]);
     in += x_stride;
-  });
+  }
 }
 
 // Asks for a step's weights.
 template <PanelFormat kFormat>
-ZIPAGE_ALWAYS_INLINE inline void fetch_step(const std::byte* at) {
+ZIPAGE_INLINE void fetch_step(const std::byte* at) {
   for (int64_t byte = 0; byte < Steps<kFormat>::kBytes; byte += 64)
     __builtin_prefetch(at + byte, 0, 3);
 }
@@ -126,9 +138,7 @@ struct TileTask {
 
 // Functions of step s, which is i modulo kInFlight.
 template <PanelFormat kFormat, int i>
-ZIPAGE_ALWAYS_INLINE inline void multiply_step(const TileTask& t,
-                                               const StepWeights<kFormat>* w,
-                                               int64_t s) {
+ZIPAGE_INLINE void multiply_step(const TileTask& t, const StepWeights<kFormat>* w, int64_t s) {
   using S = Steps<kFormat>;
   if (s >= t.num_steps) return;
   const int8_t* x = t.x[s / S::kPerBlock].values + s % S::kPerBlock * S::kInputs;
@@ -136,17 +146,17 @@ ZIPAGE_ALWAYS_INLINE inline void multiply_step(const TileTask& t,
 }
 
 template <int i>
-ZIPAGE_ALWAYS_INLINE inline void store_step(const TileTask& t, int32_t* dots, int64_t s) {
+ZIPAGE_INLINE void store_step(const TileTask& t, int32_t* dots, int64_t s) {
   if (s < t.num_steps) TILE_STORE(i, dots, kLineBytes);
 }
 
 // Adds step s to the sums and moves those behind it on.
 template <PanelFormat kFormat, int R, int i>
-ZIPAGE_ALWAYS_INLINE inline void run_step(const TileTask& t,
-                                          const StepWeights<kFormat>* w,
-                                          int32_t (&dots)[kInFlight][R][kPanel],
-                                          int64_t s,
-                                          __m512 (&sum)[R]) {
+ZIPAGE_INLINE void run_step(const TileTask& t,
+                            const StepWeights<kFormat>* w,
+                            int32_t (&dots)[kInFlight][R][kPanel],
+                            int64_t s,
+                            Vec (&sum)[R]) {
   using S = Steps<kFormat>;
   if (s >= t.num_steps) return;
   if (t.fetch != nullptr) fetch_step<kFormat>(t.fetch + s * S::kBytes);
@@ -156,13 +166,13 @@ ZIPAGE_ALWAYS_INLINE inline void run_step(const TileTask& t,
   add_products<kFormat, R>(dots[i], w[s].scales, t.x + s / S::kPerBlock, t.x_stride, sum);
 }
 
-// Sums stay in registers: no lambda may hold them across an asm statement.
+// Sums stay in registers: no lambda may hold them across a tile instruction, which is an asm statement.
 template <PanelFormat kFormat, int R>
 void run_tile(const TileTask& t, const StepWeights<kFormat>* w) {
   alignas(64) int32_t dots[kInFlight][R][kPanel];
-  __m512 sum[R];
-  unroll<R>([&](auto r)
-                ZIPAGE_ALWAYS_INLINE { sum[r] = _mm512_loadu_ps(t.start + r * t.start_stride); });
+  Vec sum[R];
+  ZIPAGE_UNROLL
+  for (int r = 0; r < R; ++r) sum[r] = load(t.start + r * t.start_stride);
   multiply_step<kFormat, 0>(t, w, 0);
   multiply_step<kFormat, 1>(t, w, 1);
   multiply_step<kFormat, 2>(t, w, 2);
@@ -175,9 +185,10 @@ void run_tile(const TileTask& t, const StepWeights<kFormat>* w) {
     run_step<kFormat, R, 2>(t, w, dots, s + 2, sum);
     run_step<kFormat, R, 3>(t, w, dots, s + 3, sum);
   }
-  unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-    _mm512_mask_storeu_ps(t.out + r * t.out_stride, t.outputs, sum[r]);
-  });
+  ZIPAGE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    _mm512_mask_storeu_ps(t.out + r * t.out_stride, t.outputs, sum[r].v);
+  }
 }
 
 // Tiles [first, first + count) of R rows each against panel p. The last tile of all reaches back
@@ -253,12 +264,15 @@ class Run {
         panel_(task.panel_begin) {}
 
   void run() {
-    __m512 sum[R];
-    begin_panel(sum);
-    for (int64_t i = 0; i < kUnpackedAhead; i += 2) {
-      unpack_at<0>(i);
-      unpack_at<1>(i + 1);
+    for (int64_t i = 0; i < min(kUnpackedAhead, num_steps_); i += S::kPerBlock) {
+      const int64_t block = i / S::kPerBlock % S::kLayout.num_blocks;
+      call_unpack_step<kFormat, 0>(group_at(i), block, weights_[i]);
+      if constexpr (S::kPerBlock == 2) {
+        call_unpack_step<kFormat, 1>(group_at(i), block, weights_[i + 1]);
+      }
     }
+    Vec sum[R];
+    begin_panel(sum);
     multiply<0>(0);
     multiply<1>(1);
     multiply<2>(2);
@@ -285,25 +299,25 @@ class Run {
     return groups_ + step / (S::kPerBlock * S::kLayout.num_blocks) * S::kLayout.group_bytes();
   }
   template <int kPart>
-  ZIPAGE_ALWAYS_INLINE inline void unpack_at(int64_t step) {
+  ZIPAGE_INLINE void unpack_at(int64_t step) {
     if (step >= num_steps_) return;
     unpack_step<kFormat, kPart % S::kPerBlock>(
         group_at(step), step / S::kPerBlock % S::kLayout.num_blocks, weights_[step % kUnpacked]);
   }
   // Functions of a step that is i modulo kInFlight.
   template <int i>
-  ZIPAGE_ALWAYS_INLINE inline void multiply(int64_t step) {
+  ZIPAGE_INLINE void multiply(int64_t step) {
     if (step >= num_steps_) return;
     const int8_t* x = x_[next_x_ / S::kPerBlock].values + next_x_ % S::kPerBlock * S::kInputs;
     multiply_tile<i>(x, x_stride_, weights_[step % kUnpacked].lines);
     if (++next_x_ == panel_steps_) next_x_ = 0;
   }
   template <int i>
-  ZIPAGE_ALWAYS_INLINE inline void store(int64_t step) {
+  ZIPAGE_INLINE void store(int64_t step) {
     if (step < num_steps_) TILE_STORE(i, dots_[i][0], kLineBytes);
   }
   template <int i>
-  ZIPAGE_ALWAYS_INLINE inline void step(int64_t step, __m512 (&sum)[R]) {
+  ZIPAGE_INLINE void step(int64_t step, Vec (&sum)[R]) {
     if (step >= num_steps_) return;
     fetch_step<kFormat>(groups_ + (step + kFetchedAhead) * S::kBytes);
     unpack_at<i>(step + kUnpackedAhead);
@@ -317,19 +331,21 @@ class Run {
     }
   }
 
-  ZIPAGE_ALWAYS_INLINE inline void begin_panel(__m512 (&sum)[R]) {
+  ZIPAGE_INLINE void begin_panel(Vec (&sum)[R]) {
     const float* start =
         task_.bias == nullptr || panel_ == task_.panel_end ? kZeros : task_.bias + panel_ * kPanel;
-    const __m512 value = _mm512_loadu_ps(start);
-    unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE { sum[r] = value; });
+    const Vec value = load(start);
+    ZIPAGE_UNROLL
+    for (int r = 0; r < R; ++r) sum[r] = value;
   }
-  ZIPAGE_ALWAYS_INLINE inline void end_panel(const __m512 (&sum)[R]) {
+  ZIPAGE_INLINE void end_panel(const Vec (&sum)[R]) {
     const int64_t outputs = min(kPanel, task_.num_outputs - panel_ * kPanel);
     const auto mask = static_cast<__mmask16>((1 << outputs) - 1);
     float* out = task_.out + panel_ * kPanel;
-    unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-      if (r < task_.num_rows) _mm512_mask_storeu_ps(out + r * task_.out_stride, mask, sum[r]);
-    });
+    ZIPAGE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      if (r < task_.num_rows) _mm512_mask_storeu_ps(out + r * task_.out_stride, mask, sum[r].v);
+    }
     ++panel_;
     at_ = 0;
   }

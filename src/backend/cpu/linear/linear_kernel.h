@@ -27,26 +27,15 @@ struct LinearTask {
 
 using LinearKernel = void (*)(const LinearTask&);
 
-// By panel format (linear.h) and instruction set.
-void linear_bf16_scalar(const LinearTask& task);
-void linear_f16_scalar(const LinearTask& task);
-void linear_f32_scalar(const LinearTask& task);
-void linear_bf16_avx2(const LinearTask& task);
-void linear_f16_avx2(const LinearTask& task);
-void linear_f32_avx2(const LinearTask& task);
-void linear_bf16_avx512(const LinearTask& task);
-void linear_f16_avx512(const LinearTask& task);
-void linear_f32_avx512(const LinearTask& task);
-
 // These take x as bf16: x_stride counts pairs, inputs are padded with zeros to a multiple of 32,
 // rows (AMX) to one of 16.
 void linear_bf16_avx512bf16(const LinearTask& task);
 void linear_bf16_amx(const LinearTask& task);
 
-// Packed weights. expand: a panel as f32 [in_features][16]. linear_row: tasks of one row.
+// Packed weights. expand: a panel as f32 [in_features][16]. quant_gemv: tasks of one row.
 using ExpandPanel = void (*)(const std::byte* panel, int64_t in_features, float* out);
 ExpandPanel expand_avx2(PanelFormat format);
-LinearKernel linear_row_avx2(PanelFormat format);
+LinearKernel quant_gemv_avx2(PanelFormat format);
 
 // Packed weights times inputs rounded to 8 bits: x is Int8Block [num_rows][in_features / 32], for
 // AMX followed by memory that may hold anything up to a multiple of 16 rows.

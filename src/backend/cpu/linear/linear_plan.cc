@@ -1,26 +1,17 @@
 #include "backend/cpu/linear/linear_plan.h"
 
 #include "backend/cpu/linear/quant_panel.h"
+#include "backend/cpu/runtime/kernel_set.h"
 #include "base/check.h"
 
 namespace zipage::cpu {
 namespace {
-
-// One function a format, of an instruction set.
-struct PlainKernels {
-  LinearKernel bf16, f16, f32;
-
-  LinearKernel of(PanelFormat format) const {
-    return format == PanelFormat::kBF16 ? bf16 : format == PanelFormat::kF16 ? f16 : f32;
-  }
-};
 
 template <PanelFormat kFormat>
 void expand_scalar(const std::byte* panel, int64_t in_features, float* out) {
   expand_quant_panel(kFormat, panel, in_features, out);
 }
 
-constexpr PlainKernels kScalarKernels = {linear_bf16_scalar, linear_f16_scalar, linear_f32_scalar};
 constexpr ExpandPanel kScalarExpand[kNumQuantFormats] = {
     expand_scalar<PanelFormat::kQ8>,    expand_scalar<PanelFormat::kQ4>,
     expand_scalar<PanelFormat::kQ4Min>, expand_scalar<PanelFormat::kQ5>,
@@ -28,9 +19,6 @@ constexpr ExpandPanel kScalarExpand[kNumQuantFormats] = {
     expand_scalar<PanelFormat::kQ5K>,   expand_scalar<PanelFormat::kQ6K>};
 
 #if defined(__x86_64__)
-
-constexpr PlainKernels kAvx2Kernels = {linear_bf16_avx2, linear_f16_avx2, linear_f32_avx2};
-constexpr PlainKernels kAvx512Kernels = {linear_bf16_avx512, linear_f16_avx512, linear_f32_avx512};
 
 // A tile product has 16 rows: with fewer than half of them in use, vectors are as fast, since
 // memory decides.
@@ -45,11 +33,11 @@ constexpr int64_t kMinExpandedTileRows = 96;
 LinearPlan plan_packed(PanelFormat format, int64_t num_rows, const CpuContext& context) {
   LinearPlan plan;
   if (num_rows == 1) {
-    plan.kernel = linear_row_avx2(format);
+    plan.kernel = quant_gemv_avx2(format);
     return plan;
   }
   plan.expand = expand_avx2(format);
-  plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).f32;
+  plan.kernel = kernel_set(context.isa).gemm.f32;
   return plan;
 }
 
@@ -87,7 +75,7 @@ LinearPlan plan_x86(PanelFormat format, int64_t num_rows, const CpuContext& cont
     plan.round_inputs = round_inputs_avx512bf16;
     plan.kernel = use_tiles(num_rows, context) ? linear_bf16_amx : linear_bf16_avx512bf16;
   } else {
-    plan.kernel = (context.isa == Isa::kAvx2 ? kAvx2Kernels : kAvx512Kernels).of(format);
+    plan.kernel = kernel_set(context.isa).gemm.of(format);
   }
   return plan;
 }
@@ -102,7 +90,7 @@ LinearPlan plan_linear(PanelFormat format, int64_t num_rows, const CpuContext& c
 #endif
   ZIPAGE_CHECK(context.isa == Isa::kScalar && num_rows > 0);
   LinearPlan plan;
-  plan.kernel = kScalarKernels.of(is_quant(format) ? PanelFormat::kF32 : format);
+  plan.kernel = kernel_set(context.isa).gemm.of(is_quant(format) ? PanelFormat::kF32 : format);
   if (is_quant(format)) {
     plan.expand = kScalarExpand[static_cast<int>(format) - static_cast<int>(PanelFormat::kQ8)];
   }

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "backend/cpu/ops.h"
+#include "backend/cpu/runtime/kernel_set.h"
 #include "backend/cpu/runtime/memory.h"
-#include "backend/cpu/sample/sample_kernels.h"
 #include "base/check.h"
 #include "sampling/philox.h"
 
@@ -300,15 +300,6 @@ class RowSampler {
 
 }  // namespace
 
-const SampleKernels& sample_kernels(Isa isa) {
-#if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return sample_kernels_avx512();
-  if (isa == Isa::kAvx2) return sample_kernels_avx2();
-#endif
-  static_cast<void>(isa);
-  return sample_kernels_scalar();
-}
-
 size_t sample_workspace_bytes(const Backend::Limits& limits, const CpuContext& context) {
   return scratch_bytes(limits.vocab) * static_cast<size_t>(context.pool->num_threads()) +
          kAlignment;
@@ -316,7 +307,7 @@ size_t sample_workspace_bytes(const Backend::Limits& limits, const CpuContext& c
 
 void sample(const SampleArgs& args, CpuContext& context) {
   if (args.num_rows == 0) return;
-  const SampleKernels& kernels = sample_kernels(context.isa);
+  const SampleKernels& kernels = kernel_set(context.isa).sample;
   const auto address = reinterpret_cast<uintptr_t>(args.workspace);
   auto* base = reinterpret_cast<std::byte*>((address + kAlignment - 1) / kAlignment * kAlignment);
   const auto sample_row = [&](int64_t row, int thread) {

@@ -1,10 +1,8 @@
-// Passes over a row of logits, by ISA (sample_<isa>.cc). Sums run over runs of kSampleRun elements
+// Passes over a row of logits, by ISA (sample_kernels.cc). Sums run over runs of kSampleRun elements
 // in f32 lanes, the runs in double and in order.
 #pragma once
 
 #include <cstdint>
-
-#include "backend/cpu/simd/isa.h"
 
 namespace zipage::cpu {
 
@@ -22,10 +20,5 @@ struct SampleKernels {
       const float* x, int64_t count, float top, float scale, float least, float* weights);
   double (*sum)(const float* x, int64_t count);
 };
-
-const SampleKernels& sample_kernels_scalar();
-const SampleKernels& sample_kernels_avx2();
-const SampleKernels& sample_kernels_avx512();
-const SampleKernels& sample_kernels(Isa isa);
 
 }  // namespace zipage::cpu

@@ -1,28 +1,18 @@
-// Loops unrolled by the front end. The optimizer keeps an array of vectors in registers only when
-// it sees constant indices before it lays out the array; loops that it unrolls itself come too late
-// for that. Internal to each file that includes it, as everything that is compiled for one
-// instruction set.
+// Loops that are unrolled before registers are given out.
+//
+// A kernel keeps its sums in an array of vectors. The compiler holds such an array in registers only
+// if every index is a constant by the time it lays the array out, so loops over it are marked:
+//
+//   ZIPAGE_UNROLL for (int r = 0; r < R; ++r) sums[r] = fma(x[r], w, sums[r]);
+//
+// The count must be a constant. (Lambdas that were called once for each index did the same and took
+// twice as long to compile: every level of them is inlined on its own.)
 #pragma once
 
-#include <type_traits>
-#include <utility>
+#define ZIPAGE_INLINE inline __attribute__((always_inline))
 
-// Of functions and of lambdas.
-#define ZIPAGE_ALWAYS_INLINE __attribute__((always_inline))
-
-namespace zipage::cpu {
-namespace {
-
-template <int... kIndices, typename Body>
-ZIPAGE_ALWAYS_INLINE inline void unroll_over(std::integer_sequence<int, kIndices...>, Body&& body) {
-  (body(std::integral_constant<int, kIndices>{}), ...);
-}
-
-// body(integral_constant<int, i>) for i in [0, kCount). The body is a ZIPAGE_ALWAYS_INLINE lambda.
-template <int kCount, typename Body>
-ZIPAGE_ALWAYS_INLINE inline void unroll(Body&& body) {
-  unroll_over(std::make_integer_sequence<int, kCount>{}, body);
-}
-
-}  // namespace
-}  // namespace zipage::cpu
+#if defined(__clang__)
+#define ZIPAGE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define ZIPAGE_UNROLL _Pragma("GCC unroll 64")
+#endif

@@ -1,96 +1,116 @@
-// Packed weights times inputs rounded to 8 bits, for the instruction sets that multiply bytes.
-// Internal to each file that includes it. Inputs come as blocks of 32 with one scale, as the
-// weights do: the products of a block (kQ6K: of half a block) are added as integers, exactly, and
-// the blocks in f32 in ascending order, so that a row's result does not depend on the rows beside
-// it.
+// GEMM of packed weights with inputs rounded to 8 bits. Internal to each file that includes it: one
+// for each way to multiply bytes (AVX2, AVX-512 VNNI). AMX-INT8 has loops of its own.
 //
-// An instruction set V gives: kVectors a panel, kMaxRows of a tile (4 or 8), Float,
-// scales<format>(group, block, part, vector), and dots<format, part, R>(integers, inputs, dots):
-// integer sums of R rows as floats, of inputs [16 part, 16 part + 16) or (part kWhole) of all 32;
-// with fma, load, store ...
+// Inputs come as blocks of 32 with one scale, as the weights do. The products of a block (kQ6K: of
+// half a block) are added as integers, exactly, and the blocks in f32 in ascending order, so that a
+// row's result does not depend on the rows beside it.
+//
+// A file gives the instruction set V: kMaxRows, the rows of a tile (4 or 8), and
+// dots<format>(integers, part, x, x_stride, dots), the integer sums of R rows as floats, of inputs
+// [16 part, 16 part + 16) in kQ6K and of all 32 otherwise.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "backend/cpu/linear/linear_kernel.h"
-#include "backend/cpu/simd/unroll.h"
-#include "backend/cpu/simd/x86.h"
+#include "backend/cpu/linear/quant_vec.h"
 
 namespace zipage::cpu {
 namespace {
 
 constexpr int64_t kPanel = 16;
 constexpr int64_t kPrefetchBytes = 4096;
-constexpr int kWhole = -1;
 
 // Line [0, 8) of input lines (4 inputs each) at step t of `part`. The two halves of a line of
 // nibbles follow each other where one sum takes them all.
 constexpr int line_at(PanelFormat format, int part, int t) {
-  if (part != kWhole) return 4 * part + t;
+  if (num_parts(format) == 2) return 4 * part + t;
   return quant_layout(format).bits == 4 ? t / 2 + t % 2 * 4 : t;
 }
 
-// R rows against P panels. weight = d q + c; sum += d (scale dot) + c (scale sum of the inputs).
+ZIPAGE_INLINE int32_t four_inputs(const Int8Block& x, int j) {
+  int32_t four;
+  __builtin_memcpy(&four, x.values + 4 * j, sizeof four);
+  return four;
+}
+
+// sums += a part of a block of one panel: d (scale dot) + c (scale sum of the inputs).
+template <typename V, PanelFormat kFormat, int R>
+ZIPAGE_INLINE void add_part(const std::byte* group,
+                            int64_t block,
+                            int part,
+                            const Int8Block* x,
+                            int64_t x_stride,
+                            Vec (&sums)[R][kPanelVectors]) {
+  constexpr QuantLayout kLayout = quant_layout(kFormat);
+  const std::byte* integers = group + kLayout.scale_bytes() + block * kLayout.integer_bytes();
+  Vec dot[R][kPanelVectors];
+  V::template dots<kFormat>(integers, part, x, x_stride, dot);
+  ZIPAGE_UNROLL
+  for (int v = 0; v < kPanelVectors; ++v) {
+    const QuantScales s = quant_scales<kFormat>(group, block, part, v);
+    ZIPAGE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const Int8Block& in = x[r * x_stride];
+      sums[r][v] = fma(s.d, dot[r][v] * splat(in.scale), sums[r][v]);
+      if constexpr (!has_signed_dots(kFormat)) {
+        sums[r][v] = fma(s.c, splat(in.scaled_sum), sums[r][v]);
+      }
+    }
+  }
+}
+
+// R rows against P panels.
 template <typename V, PanelFormat kFormat, int R, int P>
 void multiply_rows(const LinearTask& task, int64_t p, const Int8Block* x, bool first, float* out) {
   constexpr QuantLayout kLayout = quant_layout(kFormat);
-  constexpr int64_t kGroupInputs = kLayout.group_inputs();
-  constexpr int64_t kGroupBytes = kLayout.group_bytes(), kScaleBytes = kLayout.scale_bytes();
-  constexpr int64_t kIntegerBytes = kLayout.integer_bytes();
+  constexpr int64_t kGroupBytes = kLayout.group_bytes();
   constexpr int64_t kShare = kGroupBytes / kLayout.num_blocks;  // of a block, for fetching ahead
-  typename V::Float sum[R][P * V::kVectors];
-  unroll<R * P * V::kVectors>([&](auto i) ZIPAGE_ALWAYS_INLINE {
-    constexpr int r = i / (P * V::kVectors), v = i % (P * V::kVectors);
-    sum[r][v] = task.bias == nullptr ? V::zero() : V::load(task.bias + p * kPanel + v * V::kLanes);
-  });
+  Vec sums[P][R][kPanelVectors];
+  ZIPAGE_UNROLL
+  for (int q = 0; q < P; ++q) {
+    ZIPAGE_UNROLL
+    for (int i = 0; i < R * kPanelVectors; ++i) {
+      const int v = i % kPanelVectors;
+      sums[q][i / kPanelVectors][v] =
+          task.bias == nullptr ? zero() : load(task.bias + (p + q) * kPanel + v * kWidth);
+    }
+  }
   const int64_t x_stride = task.in_features / kQuantBlock;
   const std::byte* group = task.panels + p * task.panel_bytes;
   // What to fetch: for one row a little ahead, near the end the begin of the next group of panels;
   // for several, which take their time, the next panel.
   constexpr int64_t kAhead = kPrefetchBytes / P;
   const std::byte* near = group + task.panel_bytes - kAhead;
-  const std::byte* const end = group + task.in_features / kGroupInputs * kGroupBytes;
+  const std::byte* const end = group + task.in_features / kLayout.group_inputs() * kGroupBytes;
   for (; group < end; group += kGroupBytes) {
     for (int64_t b = 0; b < kLayout.num_blocks; ++b, ++x) {
       int64_t ahead = task.panel_bytes;
       if constexpr (R == 1)
         ahead = kAhead + (group + b * kShare < near ? 0 : (P - 1) * task.panel_bytes);
-      unroll<P>([&](auto q) ZIPAGE_ALWAYS_INLINE {
+      ZIPAGE_UNROLL
+      for (int q = 0; q < P; ++q) {
         const std::byte* at = group + q * task.panel_bytes;
         if (first) {
           const std::byte* from = at + ahead + b * kShare;
-          for (int64_t byte = 0; byte < kShare; byte += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(from + byte), _MM_HINT_T0);
+          for (int64_t byte = 0; byte < kShare; byte += 64) __builtin_prefetch(from + byte, 0, 3);
         }
-        const std::byte* integers = at + kScaleBytes + b * kIntegerBytes;
-        const auto add = [&](auto part) ZIPAGE_ALWAYS_INLINE {
-          typename V::Float dot[R][V::kVectors];
-          V::template dots<kFormat, part, R>(integers, x, x_stride, dot);
-          unroll<V::kVectors>([&](auto h) ZIPAGE_ALWAYS_INLINE {
-            const auto s = V::template scales<kFormat>(at, b, part, h);
-            unroll<R>([&](auto r) ZIPAGE_ALWAYS_INLINE {
-              constexpr int v = q * V::kVectors + h;
-              const Int8Block& in = x[r * x_stride];
-              sum[r][v] = V::fma(s.d, V::multiply(dot[r][h], V::splat(in.scale)), sum[r][v]);
-              if constexpr (V::template has_offset<kFormat>())
-                sum[r][v] = V::fma(s.c, V::splat(in.scaled_sum), sum[r][v]);
-            });
-          });
-        };
-        if constexpr (kFormat == PanelFormat::kQ6K) {
-          add(std::integral_constant<int, 0>{});
-          add(std::integral_constant<int, 1>{});
-        } else {
-          add(std::integral_constant<int, kWhole>{});
+        add_part<V, kFormat>(at, b, 0, x, x_stride, sums[q]);
+        if constexpr (num_parts(kFormat) == 2) {
+          add_part<V, kFormat>(at, b, 1, x, x_stride, sums[q]);
         }
-      });
+      }
     }
   }
-  unroll<R * P * V::kVectors>([&](auto i) ZIPAGE_ALWAYS_INLINE {
-    constexpr int r = i / (P * V::kVectors), v = i % (P * V::kVectors);
-    V::store(out + r * P * kPanel + v * V::kLanes, sum[r][v]);
-  });
+  ZIPAGE_UNROLL
+  for (int q = 0; q < P; ++q) {
+    ZIPAGE_UNROLL
+    for (int i = 0; i < R * kPanelVectors; ++i) {
+      const int r = i / kPanelVectors, v = i % kPanelVectors;
+      store(out + (r * P + q) * kPanel + v * kWidth, sums[q][r][v]);
+    }
+  }
 }
 
 template <typename V, PanelFormat kFormat, int R, int P>

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cpu/simd/isa.h"
 #include "tensor/dtype.h"
 
 namespace zipage::cpu {
@@ -38,14 +37,5 @@ struct CompressionKernels {
   // sums[r] += sum over the columns. tags: kTile floats, 0 or not.
   void (*sweep)(const float* similarities, int rows, float threshold, float* tags, float* sums);
 };
-
-// The set for `isa`, or for the best one below it that this build has.
-const CompressionKernels& compression_kernels(Isa isa);
-
-extern const CompressionKernels kCompressionPortable;
-#if defined(__x86_64__)
-extern const CompressionKernels kCompressionAvx2;
-extern const CompressionKernels kCompressionAvx512;
-#endif
 
 }  // namespace zipage::cpu

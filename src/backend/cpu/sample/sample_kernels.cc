@@ -1,7 +1,12 @@
-// The sampler's passes over a row, written once for every ISA: included by sample_<isa>.cc.
-#pragma once
-
+// The sampler's passes over a row of logits: argmax, maximum, softmax weights, sums.
+//
+// Idea: a pass is bound by the cache or by memory, so that each does all it can: the maximum drops
+// NaN by its operand order, the softmax writes the weights, clears those below min-p and sums them.
+// Runs of 256 are summed in f32 lanes, the runs in double, for the same total on any vocabulary.
+//
+// Cost of a row of 151,936 logits: 0.6 MB a pass; one pass for greedy, three and a search for top-p.
 #include "backend/cpu/sample/sample_kernels.h"
+
 #include "backend/cpu/simd/vec.h"
 
 namespace zipage::cpu {
@@ -84,8 +89,10 @@ double row_sum(const float* x, int64_t count) {
   return total;
 }
 
-constexpr SampleKernels kSampleKernels = {row_argmax, row_make_finite, row_max, row_softmax_weights,
-                                          row_sum};
-
 }  // namespace
+
+namespace ZIPAGE_ISA {
+extern const SampleKernels kSample = {row_argmax, row_make_finite, row_max, row_softmax_weights,
+                                      row_sum};
+}  // namespace ZIPAGE_ISA
 }  // namespace zipage::cpu

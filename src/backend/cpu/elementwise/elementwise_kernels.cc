@@ -1,7 +1,12 @@
-// Norms and element-wise kernels, written once for every ISA: included by elementwise_<isa>.cc.
-#pragma once
-
+// RMSNorm with the residual, and SiLU times up.
+//
+// Idea: a row at a time, in four independent sums, or the latency of an addition would set the pace.
+//
+// Cost of a row of 1,024: RMSNorm reads 12 KB and writes 8 KB, SiLU of 3,072 reads 24 KB and writes 12
+// KB and takes 15 operations an element for its exponential. All of it lies in the cache: both are
+// far below the GEMMs around them.
 #include "backend/cpu/elementwise/elementwise_kernels.h"
+
 #include "backend/cpu/simd/vec.h"
 
 namespace zipage::cpu {
@@ -63,7 +68,9 @@ void silu_mul_row(const float* gate, const float* up, int64_t count, float* out)
   }
 }
 
-constexpr ElementwiseKernels kElementwiseKernels = {rms_norm_row, silu_mul_row};
-
 }  // namespace
+
+namespace ZIPAGE_ISA {
+extern const ElementwiseKernels kElementwise = {rms_norm_row, silu_mul_row};
+}  // namespace ZIPAGE_ISA
 }  // namespace zipage::cpu
