@@ -103,7 +103,8 @@ TEST(PrefixIndexTest, AgreesWithAMap) {
         RC_ASSERT(got.block.value() == at->second);
       } else if (!publish) {
         index.prune(BlockId(block));
-        std::erase_if(model, [&](const auto& entry) { return entry.second == block; });
+        std::erase_if(model,
+                      [pruned = block](const auto& entry) { return entry.second == pruned; });
       }
       index.check_invariants();
       RC_ASSERT(index.size() == static_cast<int32_t>(model.size()));

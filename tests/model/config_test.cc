@@ -268,7 +268,8 @@ TEST(GenerationConfigTest, BrokenFieldsAreNamed) {
       {"[]", "document"}};
   for (const auto& [text, field] : broken) {
     SCOPED_TRACE(text);
-    expect_error(StatusCode::kDataLoss, {"g.json", field}, [&] { parse_generation(text); });
+    expect_error(StatusCode::kDataLoss, {"g.json", field},
+                 [&json = text] { parse_generation(json); });
   }
 }
 
