@@ -17,9 +17,7 @@
 
 #include "zipage/status.h"
 
-#include "backend/ops/compression.h"
-#include "backend/ops/sampling.h"
-#include "backend/ops/transformer.h"
+#include "backend/ops/op_list.h"
 #include "tensor/tensor.h"
 
 namespace zipage {
@@ -110,7 +108,25 @@ struct DeviceInfo {
   // Memory
   size_t total_bytes = 0;
   size_t free_bytes = 0;
+};
+
+// Where devices differ in what is good for an engine, as data: no room compares names of devices.
+struct DeviceTraits {
+  // Ops run behind the host. A step is launched before the samples of the step before it are read,
+  // and events measure device time.
+  bool is_asynchronous = false;
+  // begin_capture() works.
   bool supports_graphs = false;
+  // Its memory is not the host's: what an engine allocates is planned against DeviceInfo's bytes, and
+  // a cache size that the user names does not include scratch.
+  bool has_own_memory = false;
+  // Tokens of a step where the user names none.
+  int32_t default_step_tokens = 512;
+  // Jobs that a compression scores at one time. Scratch grows with it.
+  int32_t compression_batch_jobs = 1;
+  // Bytes of the KV cache where the user names none. Without meaning with has_own_memory, where
+  // gpu_memory_utilization decides.
+  int64_t default_kv_cache_bytes = 0;
 };
 
 struct BackendOptions {
@@ -127,6 +143,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual DeviceInfo info() const = 0;
+  // Constant while the backend lives.
+  virtual DeviceTraits traits() const = 0;
   // After a failure: whether the device can still work. Not ok: every later call fails too, as
   // after a memory fault of a kernel or when a GPU falls off the bus. Does not wait for queued
   // work.
@@ -144,7 +162,7 @@ class Backend {
   virtual std::unique_ptr<Event> create_event() = 0;
   // Rethrows failures.
   virtual void synchronize(Stream& stream) = 0;
-  // Ops between begin_capture and end_capture are recorded, not run. Only where supports_graphs.
+  // Ops between begin_capture and end_capture are recorded, not run. Only where traits() says so.
   virtual void begin_capture(Stream& stream) = 0;
   virtual std::unique_ptr<Graph> end_capture(Stream& stream) = 0;
 
@@ -170,13 +188,10 @@ class Backend {
   virtual size_t compression_workspace_bytes(const Limits& limits,
                                              const CompressionOptions& options) const = 0;
 
-  virtual void embed(const EmbedArgs&, Stream&) = 0;
-  virtual void rms_norm(const RmsNormArgs&, Stream&) = 0;
-  virtual void linear(const LinearArgs&, Stream&) = 0;
-  virtual void silu_mul(const SiluMulArgs&, Stream&) = 0;
-  virtual void gather_rows(const GatherRowsArgs&, Stream&) = 0;
-  virtual void attention_prepare(const AttentionPrepareArgs&, Stream&) = 0;
-  virtual void paged_attention(const PagedAttentionArgs&, Stream&) = 0;
+#define ZIPAGE_DECLARE_OP(name, Args) virtual void name(const Args& args, Stream& stream) = 0;
+  ZIPAGE_OPS(ZIPAGE_DECLARE_OP)
+#undef ZIPAGE_DECLARE_OP
+
   // attention_prepare(), then paged_attention() of the same batch, pages and layer, its q being
   // q_out. A backend may do both in one kernel; q_out is scratch.
   virtual void attend(const AttentionPrepareArgs& prepare,
@@ -185,20 +200,6 @@ class Backend {
     attention_prepare(prepare, stream);
     paged_attention(attention, stream);
   }
-  virtual void sample(const SampleArgs&, Stream&) = 0;
-
-  virtual void attention_score(const AttentionScoreArgs&, Stream&) = 0;
-  virtual void global_score(const GlobalScoreArgs&, Stream&) = 0;
-  virtual void max_pool(const MaxPoolArgs&, Stream&) = 0;
-  virtual void redundancy(const RedundancyArgs&, Stream&) = 0;
-  virtual void center_redundancy(const CenterRedundancyArgs&, Stream&) = 0;
-  virtual void normalized_history(const NormalizedHistoryArgs&, Stream&) = 0;
-  virtual void combine(const CombineArgs&, Stream&) = 0;
-  virtual void plain_score(const PlainScoreArgs&, Stream&) = 0;
-  virtual void protect(const ProtectArgs&, Stream&) = 0;
-  virtual void top_k(const TopKArgs&, Stream&) = 0;
-  virtual void compact(const CompactArgs&, Stream&) = 0;
-  virtual void peak_update(const PeakUpdateArgs&, Stream&) = 0;
 };
 
 }  // namespace zipage

@@ -38,7 +38,7 @@ EngineImpl::EngineImpl(EngineParts parts, const EngineOptions& options)
   }
   seats_.resize(static_cast<size_t>(options_.max_num_seqs), 0);
   results_.reserve(static_cast<size_t>(options_.max_num_seqs));
-  pipelined_ = parts_.backend->info().kind != "cpu";
+  pipelined_ = parts_.backend->traits().is_asynchronous;
   if (options_.seed) {
     seed_ = *options_.seed;
   } else {

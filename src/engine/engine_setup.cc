@@ -13,7 +13,6 @@
 namespace zipage {
 namespace {
 
-constexpr int64_t kDefaultCpuKvBytes = int64_t{1} << 30;
 constexpr int32_t kMaxLogprobs = 20;
 // Of a GPU: captured graphs and the workspace of products, allocated after the cache.
 constexpr size_t kGraphsAndWorkspaceBytes = size_t{320} << 20;
@@ -187,7 +186,7 @@ void Setup::resolve_lengths() {
   }
   if (o.max_num_batched_tokens == 0) {
     o.max_num_batched_tokens =
-        std::max(o.max_num_seqs, parts_.backend->info().kind == "cpu" ? 512 : 4096);
+        std::max(o.max_num_seqs, parts_.backend->traits().default_step_tokens);
   }
   if (o.max_num_batched_tokens < o.max_num_seqs) {
     fail_invalid(
@@ -232,8 +231,8 @@ size_t Setup::runner_bytes() const {
 
 // Before anything is loaded.
 void Setup::check_room_for_model() const {
+  if (!parts_.backend->traits().has_own_memory) return;
   const DeviceInfo device = parts_.backend->info();
-  if (device.kind == "cpu") return;
   const DType dtype = parts_.backend->activation_dtype();
   std::vector<MemoryPart> parts = {
       {"weights", static_cast<size_t>(dtype_bytes(dtype, count_parameters(parts_.config)))},
@@ -256,8 +255,8 @@ void Setup::check_room_for_model() const {
 
 // With a number of blocks that the user gives, or beside others that have taken memory since.
 void Setup::check_room_for_cache(const MemoryPlan& plan, const KvCacheConfig& cache) const {
+  if (!parts_.backend->traits().has_own_memory) return;
   const DeviceInfo device = parts_.backend->info();
-  if (device.kind == "cpu") return;
   const MemoryPart parts[] = {{fmt::format("{} KV blocks", plan.num_blocks),
                                static_cast<size_t>(plan.num_blocks) * kv_block_bytes(cache)},
                               {fmt::format("{} compression slots", plan.num_slots),
@@ -300,8 +299,9 @@ void Setup::make_decoder() {
 // What the cache may take.
 int64_t Setup::kv_memory_bytes() const {
   if (options_.kv_cache_memory_bytes > 0) return options_.kv_cache_memory_bytes;
+  const DeviceTraits traits = parts_.backend->traits();
+  if (!traits.has_own_memory) return traits.default_kv_cache_bytes;
   const DeviceInfo device = parts_.backend->info();
-  if (device.kind == "cpu") return kDefaultCpuKvBytes;
   // Weights and activations are allocated by now, so that free_bytes has them taken off.
   const double allowed = options_.gpu_memory_utilization * static_cast<double>(device.total_bytes);
   const double used = static_cast<double>(device.total_bytes - device.free_bytes + runner_bytes());
@@ -346,7 +346,7 @@ void Setup::make_cache() {
                                     .max_blocks_per_seq = max_blocks_per_seq_,
                                     .max_model_len = longest_in_pool,
                                     .max_launch_jobs = o.max_num_seqs,
-                                    .max_batch_jobs = backend.info().kind == "cpu" ? 1 : 8,
+                                    .max_batch_jobs = backend.traits().compression_batch_jobs,
                                     .trace = parts_.kv_trace != nullptr};
   const size_t scratch =
       compression_.capped()
@@ -356,7 +356,7 @@ void Setup::make_cache() {
   // size that the user names is that of blocks and slots there, and scratch comes on top. On a CPU
   // it is part of it.
   const size_t extra_scratch =
-      o.kv_cache_memory_bytes > 0 && backend.info().kind != "cpu" ? scratch : 0;
+      o.kv_cache_memory_bytes > 0 && backend.traits().has_own_memory ? scratch : 0;
   const MemoryPlan plan =
       plan_memory(cache, static_cast<size_t>(kv_memory) + extra_scratch, scratch);
   // Without a cap a request may grow to the model's length; unless the user insists on one, no

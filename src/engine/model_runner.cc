@@ -82,7 +82,7 @@ void ModelRunner::prepare_seat(const EngineSequence& sequence) {
 }
 
 void ModelRunner::capture_graphs(const Decoder::Progress& progress) {
-  if (!backend_.info().supports_graphs) return;
+  if (!backend_.traits().supports_graphs) return;
   // Dense where batches are small and a row more is a good part of the step, every eighth row after
   // that.
   std::vector<int32_t> sizes = {1, 2, 4};
@@ -158,7 +158,7 @@ int ModelRunner::launch(const StepPlan& plan, const SequenceTable& sequences) {
 
 void ModelRunner::set_profiling(bool on) {
   // Where the host times each op there is nothing to add.
-  profiling_ = on && backend_.info().kind != "cpu";
+  profiling_ = on && backend_.traits().is_asynchronous;
   decoder_.set_profiling(profiling_);
   if (!sample_begin_) {
     sample_begin_ = backend_.create_event();

@@ -112,7 +112,7 @@ class MatrixRun {
           std::make_unique<EngineImpl>(build_engine_parts(options, std::move(backend)), options);
     } else if (setting.like_a_gpu) {
       auto backend = std::make_unique<testing::UnrulyBackend>(2);
-      backend->behaviour.kind = "elsewhere";
+      backend->behaviour.late = true;
       engine_ =
           std::make_unique<EngineImpl>(build_engine_parts(options, std::move(backend)), options);
     } else {

@@ -188,12 +188,12 @@ TEST(PromptLogprobsTest, StepsThatAreReadLateGiveTheSame) {
   options.max_num_batched_tokens = 24;
   options.max_num_seqs = 5;
   const std::vector<int> lengths = {1, 2, 24, 25, 61, 130, 200};
-  std::vector<std::vector<Scored>> by_kind;
-  for (const char* kind : {"cpu", "late"}) {
+  std::vector<std::vector<Scored>> runs;
+  for (const bool late : {false, true}) {
     testing::UnrulyBackend::Behaviour behaviour;
-    behaviour.kind = kind;
+    behaviour.late = late;
     TinyEngine tiny(options, behaviour);
-    std::vector<Scored>& all = by_kind.emplace_back(lengths.size() + 1);
+    std::vector<Scored>& all = runs.emplace_back(lengths.size() + 1);
     for (size_t i = 0; i < lengths.size(); ++i) {
       Request r = tiny_request(static_cast<int>(i), lengths[i], 40);
       r.sampling.prompt_logprobs = static_cast<int32_t>(3 * i);
@@ -210,17 +210,17 @@ TEST(PromptLogprobsTest, StepsThatAreReadLateGiveTheSame) {
       for (const SequenceId id : tiny.engine().sequences_for_test(1 + step / 5 % lengths.size()))
         tiny.scheduler().force_preempt(id);
     }
-    EXPECT_GT(tiny.stats().preemptions, 3) << kind;
+    EXPECT_GT(tiny.stats().preemptions, 3) << late;
     tiny.expect_nothing_held();
   }
   for (size_t i = 0; i < lengths.size(); ++i) {
-    ASSERT_EQ(by_kind[0][i].by_index[0].size(), static_cast<size_t>(lengths[i]));
-    EXPECT_TRUE(same(by_kind[0][i].by_index[0], by_kind[1][i].by_index[0])) << lengths[i];
-    EXPECT_EQ(by_kind[0][i].tokens, by_kind[1][i].tokens);
+    ASSERT_EQ(runs[0][i].by_index[0].size(), static_cast<size_t>(lengths[i]));
+    EXPECT_TRUE(same(runs[0][i].by_index[0], runs[1][i].by_index[0])) << lengths[i];
+    EXPECT_EQ(runs[0][i].tokens, runs[1][i].tokens);
     TinyEngine alone(options);
     Request r = tiny_request(static_cast<int>(i), lengths[i], 40);
     r.sampling.prompt_logprobs = static_cast<int32_t>(3 * i);
-    EXPECT_TRUE(same(score(alone.engine(), r).by_index[0], by_kind[0][i].by_index[0]));
+    EXPECT_TRUE(same(score(alone.engine(), r).by_index[0], runs[0][i].by_index[0]));
   }
 }
 

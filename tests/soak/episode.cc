@@ -63,7 +63,7 @@ class Episode {
     auto backend = std::make_unique<UnrulyBackend>(options_.num_threads);
     backend_ = backend.get();
     UnrulyBackend::Behaviour& b = backend->behaviour;
-    if (dice_.one_in(3)) b.kind = "elsewhere";  // samples are read a step late
+    if (dice_.one_in(3)) b.late = true;
     b.manual = !settings.threads && dice_.one_in(2);
     const int held = dice_.pick(0, 9);
     engine_dice_ = std::make_unique<Dice>(dice_.seed());

@@ -30,10 +30,11 @@
 #include "backend/cpu/runtime/cpu_backend_impl.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "support/forwarding_backend.h"
 
 namespace zipage::testing {
 
-class LateBackend final : public Backend {
+class LateBackend final : public ForwardingBackend {
  public:
   struct Behaviour {
     // Chance that a call to the backend lets some queued work run; 0: work runs only when the host
@@ -47,11 +48,8 @@ class LateBackend final : public Backend {
     std::function<void()> during_attention;
   };
 
-  explicit LateBackend(int num_threads, uint32_t seed = 1) : random_(seed) {
-    BackendOptions options;
-    options.num_threads = num_threads;
-    inner_ = std::make_unique<cpu::CpuBackend>(options);
-  }
+  explicit LateBackend(int num_threads, uint32_t seed = 1)
+      : ForwardingBackend(make_cpu(num_threads)), random_(seed) {}
 
   Behaviour behaviour;
   // Uses of host memory that a device would have got wrong; empty: none.
@@ -63,19 +61,25 @@ class LateBackend final : public Backend {
   int64_t num_graph_launches() const { return num_graph_launches_; }
 
   DeviceInfo info() const override {
-    DeviceInfo info = inner_->info();
+    DeviceInfo info = inner().info();
     info.kind = "late";
-    info.supports_graphs = behaviour.graphs;
     return info;
+  }
+  DeviceTraits traits() const override {
+    return {.is_asynchronous = true,
+            .supports_graphs = behaviour.graphs,
+            .has_own_memory = true,
+            .default_step_tokens = 4096,
+            .compression_batch_jobs = 8,
+            .default_kv_cache_bytes = 0};
   }
   Status device_health() override {
     return lost_ == nullptr ? Status() : Status(StatusCode::kUnavailable, "the device is lost");
   }
-  DType activation_dtype() const override { return inner_->activation_dtype(); }
 
   Buffer allocate(size_t bytes, MemorySpace space) override {
     if (bytes == 0) return Buffer();
-    auto buffer = std::make_shared<Buffer>(inner_->allocate(bytes, space));
+    auto buffer = std::make_shared<Buffer>(inner().allocate(bytes, space));
     std::byte* const data = buffer->data();
     if (space == MemorySpace::kDevice) device_memory_[data] = bytes;
     return Buffer(data, bytes, [this, buffer, bytes](void* p) {
@@ -93,10 +97,10 @@ class LateBackend final : public Backend {
   void copy(void* to, const void* from, size_t bytes, Stream& s) override;
   void fill_zero(void* to, size_t bytes, Stream& s) override {
     enter();
-    inner_->fill_zero(to, bytes, s);
+    inner().fill_zero(to, bytes, s);
   }
   std::unique_ptr<Stream> create_stream(bool) override {
-    return std::make_unique<LateStream>(*this, inner_->create_stream(false));
+    return std::make_unique<LateStream>(*this, inner().create_stream(false));
   }
   std::unique_ptr<Event> create_event() override { return std::make_unique<LateEvent>(*this); }
   void synchronize(Stream& stream) override { as_late(stream).synchronize(); }
@@ -107,56 +111,25 @@ class LateBackend final : public Backend {
   std::unique_ptr<Graph> end_capture(Stream& stream) override {
     return std::make_unique<LateGraph>(*this, std::move(as_late(stream).capture));
   }
-  std::unique_ptr<LinearWeight> make_linear(std::span<const HostTensor> parts,
-                                            std::span<const HostTensor> bias) override {
-    return inner_->make_linear(parts, bias);
-  }
-  size_t attention_workspace_bytes(const Limits& limits) const override {
-    return inner_->attention_workspace_bytes(limits);
-  }
-  size_t sample_workspace_bytes(const Limits& limits) const override {
-    return inner_->sample_workspace_bytes(limits);
-  }
-  size_t compression_workspace_bytes(const Limits& limits,
-                                     const CompressionOptions& options) const override {
-    return inner_->compression_workspace_bytes(limits, options);
-  }
-
-#define ZIPAGE_LATE_OP(name, Args)                  \
-  void name(const Args& args, Stream& s) override { \
-    enter();                                        \
-    inner_->name(args, s);                          \
-  }
-  ZIPAGE_LATE_OP(embed, EmbedArgs)
-  ZIPAGE_LATE_OP(rms_norm, RmsNormArgs)
-  ZIPAGE_LATE_OP(linear, LinearArgs)
-  ZIPAGE_LATE_OP(silu_mul, SiluMulArgs)
-  ZIPAGE_LATE_OP(gather_rows, GatherRowsArgs)
-  ZIPAGE_LATE_OP(attention_prepare, AttentionPrepareArgs)
-  ZIPAGE_LATE_OP(sample, SampleArgs)
-  ZIPAGE_LATE_OP(attention_score, AttentionScoreArgs)
-  ZIPAGE_LATE_OP(global_score, GlobalScoreArgs)
-  ZIPAGE_LATE_OP(max_pool, MaxPoolArgs)
-  ZIPAGE_LATE_OP(redundancy, RedundancyArgs)
-  ZIPAGE_LATE_OP(center_redundancy, CenterRedundancyArgs)
-  ZIPAGE_LATE_OP(normalized_history, NormalizedHistoryArgs)
-  ZIPAGE_LATE_OP(combine, CombineArgs)
-  ZIPAGE_LATE_OP(plain_score, PlainScoreArgs)
-  ZIPAGE_LATE_OP(protect, ProtectArgs)
-  ZIPAGE_LATE_OP(top_k, TopKArgs)
-  ZIPAGE_LATE_OP(compact, CompactArgs)
-  ZIPAGE_LATE_OP(peak_update, PeakUpdateArgs)
-#undef ZIPAGE_LATE_OP
   void paged_attention(const PagedAttentionArgs& args, Stream& s) override {
     enter();
     if (behaviour.before_attention) behaviour.before_attention();
     as_late(s).push(cpu::Task([this](cpu::CpuContext&) {
       if (behaviour.during_attention) behaviour.during_attention();
     }));
-    inner_->paged_attention(args, s);
+    inner().paged_attention(args, s);
   }
 
+ protected:
+  void before_op(const char*) override { enter(); }
+
  private:
+  static std::unique_ptr<Backend> make_cpu(int num_threads) {
+    BackendOptions options;
+    options.num_threads = num_threads;
+    return std::make_unique<cpu::CpuBackend>(options);
+  }
+
   using Tasks = std::vector<std::shared_ptr<cpu::Task>>;
 
   // Its tasks, in order. num_run and num_pushed count them; events compare with these.
@@ -314,7 +287,6 @@ class LateBackend final : public Backend {
     }
   }
 
-  std::unique_ptr<cpu::CpuBackend> inner_;
   std::mt19937 random_;
   std::vector<LateStream*> streams_;
   std::map<const std::byte*, size_t> device_memory_;

@@ -68,8 +68,16 @@ DeviceInfo CudaBackend::info() const {
   info.name = properties.name;
   info.kind = "cuda";
   ZIPAGE_CUDA_CHECK(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
-  info.supports_graphs = true;
   return info;
+}
+
+DeviceTraits CudaBackend::traits() const {
+  return {.is_asynchronous = true,
+          .supports_graphs = true,
+          .has_own_memory = true,
+          .default_step_tokens = 4096,
+          .compression_batch_jobs = 8,
+          .default_kv_cache_bytes = 0};
 }
 
 // An error that one call made is cleared first; one that stays in the CUDA context comes back from

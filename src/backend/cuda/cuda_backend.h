@@ -11,6 +11,7 @@
 namespace zipage {
 
 class CudaLinear;  // cuda_linear.h
+class CudaStream;  // cuda_stream.h
 
 class CudaBackend final : public Backend {
  public:
@@ -23,6 +24,7 @@ class CudaBackend final : public Backend {
   CudaLinear& linear_kernels() { return *linear_; }  // for benches
 
   DeviceInfo info() const override;
+  DeviceTraits traits() const override;
   Status device_health() override;
   DType activation_dtype() const override { return dtype_; }
   Buffer allocate(size_t bytes, MemorySpace space) override;
@@ -41,32 +43,18 @@ class CudaBackend final : public Backend {
   size_t compression_workspace_bytes(const Limits& limits,
                                      const CompressionOptions& options) const override;
 
-  void embed(const EmbedArgs& args, Stream& stream) override;
-  void rms_norm(const RmsNormArgs& args, Stream& stream) override;
-  void linear(const LinearArgs& args, Stream& stream) override;
-  void silu_mul(const SiluMulArgs& args, Stream& stream) override;
-  void gather_rows(const GatherRowsArgs& args, Stream& stream) override;
-  void attention_prepare(const AttentionPrepareArgs& args, Stream& stream) override;
-  void paged_attention(const PagedAttentionArgs& args, Stream& stream) override;
+#define ZIPAGE_DECLARE_OP(name, Args) void name(const Args& args, Stream& stream) override;
+  ZIPAGE_OPS(ZIPAGE_DECLARE_OP)
+#undef ZIPAGE_DECLARE_OP
   void attend(const AttentionPrepareArgs& prepare,
               const PagedAttentionArgs& attention,
               Stream& stream) override;
-  void sample(const SampleArgs& args, Stream& stream) override;
-
-  void attention_score(const AttentionScoreArgs& args, Stream& stream) override;
-  void global_score(const GlobalScoreArgs& args, Stream& stream) override;
-  void max_pool(const MaxPoolArgs& args, Stream& stream) override;
-  void redundancy(const RedundancyArgs& args, Stream& stream) override;
-  void center_redundancy(const CenterRedundancyArgs& args, Stream& stream) override;
-  void normalized_history(const NormalizedHistoryArgs& args, Stream& stream) override;
-  void combine(const CombineArgs& args, Stream& stream) override;
-  void plain_score(const PlainScoreArgs& args, Stream& stream) override;
-  void protect(const ProtectArgs& args, Stream& stream) override;
-  void top_k(const TopKArgs& args, Stream& stream) override;
-  void compact(const CompactArgs& args, Stream& stream) override;
-  void peak_update(const PeakUpdateArgs& args, Stream& stream) override;
 
  private:
+  // Ops that need more of the backend than a launcher sees.
+  void launch_embed(const EmbedArgs& args, const CudaContext& context, CudaStream& stream) const;
+  void launch_linear(const LinearArgs& args, const CudaContext& context, CudaStream& stream);
+
   CudaContext context_;
   DType dtype_;
   std::unique_ptr<CudaLinear> linear_;

@@ -28,19 +28,21 @@ size_t CudaBackend::compression_workspace_bytes(const Limits& limits,
   return compression_kernel_workspace_bytes(limits, options, context_);
 }
 
-void CudaBackend::embed(const EmbedArgs& args, Stream& stream) {
+void CudaBackend::launch_embed(const EmbedArgs& args,
+                               const CudaContext& context,
+                               CudaStream& stream) const {
   if (args.num_tokens == 0) return;
   const auto& table = static_cast<const CudaLinearWeight&>(*args.table);
   ZIPAGE_CHECK_EQ(table.in_features(), args.hidden);
   ZIPAGE_CHECK_EQ(static_cast<int>(args.dtype), static_cast<int>(dtype_));
-  launch_embed({args.dtype, table.data(), args.ids, args.previous_tokens, args.num_tokens,
-                args.hidden, args.out},
-               context_, cuda_stream(stream).handle());
+  zipage::launch_embed({args.dtype, table.data(), args.ids, args.previous_tokens, args.num_tokens,
+                        args.hidden, args.out},
+                       context, stream);
 }
 
-void CudaBackend::linear(const LinearArgs& args, Stream& stream) {
+void CudaBackend::launch_linear(const LinearArgs& args, const CudaContext&, CudaStream& stream) {
   if (args.num_tokens == 0) return;
-  linear_->run(args, cuda_stream(stream));
+  linear_->run(args, stream);
 }
 
 void CudaBackend::attend(const AttentionPrepareArgs& prepare,
@@ -52,30 +54,11 @@ void CudaBackend::attend(const AttentionPrepareArgs& prepare,
   launch_attend(prepare, attention, own.counters(), context_, own.handle());
 }
 
-#define ZIPAGE_CUDA_OP(name, Args)                               \
-  void CudaBackend::name(const Args& args, Stream& stream) {     \
-    launch_##name(args, context_, cuda_stream(stream).handle()); \
+#define ZIPAGE_DISPATCH_OP(name, Args)                       \
+  void CudaBackend::name(const Args& args, Stream& stream) { \
+    launch_##name(args, context_, cuda_stream(stream));      \
   }
-
-ZIPAGE_CUDA_OP(rms_norm, RmsNormArgs)
-ZIPAGE_CUDA_OP(silu_mul, SiluMulArgs)
-ZIPAGE_CUDA_OP(gather_rows, GatherRowsArgs)
-ZIPAGE_CUDA_OP(attention_prepare, AttentionPrepareArgs)
-ZIPAGE_CUDA_OP(paged_attention, PagedAttentionArgs)
-ZIPAGE_CUDA_OP(sample, SampleArgs)
-ZIPAGE_CUDA_OP(attention_score, AttentionScoreArgs)
-ZIPAGE_CUDA_OP(global_score, GlobalScoreArgs)
-ZIPAGE_CUDA_OP(max_pool, MaxPoolArgs)
-ZIPAGE_CUDA_OP(redundancy, RedundancyArgs)
-ZIPAGE_CUDA_OP(center_redundancy, CenterRedundancyArgs)
-ZIPAGE_CUDA_OP(normalized_history, NormalizedHistoryArgs)
-ZIPAGE_CUDA_OP(combine, CombineArgs)
-ZIPAGE_CUDA_OP(plain_score, PlainScoreArgs)
-ZIPAGE_CUDA_OP(protect, ProtectArgs)
-ZIPAGE_CUDA_OP(top_k, TopKArgs)
-ZIPAGE_CUDA_OP(compact, CompactArgs)
-ZIPAGE_CUDA_OP(peak_update, PeakUpdateArgs)
-
-#undef ZIPAGE_CUDA_OP
+ZIPAGE_OPS(ZIPAGE_DISPATCH_OP)
+#undef ZIPAGE_DISPATCH_OP
 
 }  // namespace zipage

@@ -18,6 +18,8 @@ class CudaStream final : public Stream {
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
   cudaStream_t handle() const { return handle_; }
+  // Launchers of kernels take the handle.
+  operator cudaStream_t() const { return handle_; }
   void* workspace() const { return workspace_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
   // kNumCounters that are 0 between kernels: how a kernel's blocks find out which of them is last.

@@ -198,4 +198,13 @@ struct PeakUpdateArgs {
   float* workspace;
 };
 
+// The ops of this page, one line each: see ops/op_list.h.
+#define ZIPAGE_COMPRESSION_OPS(op)                                                             \
+  op(attention_score, AttentionScoreArgs) op(global_score, GlobalScoreArgs)                    \
+      op(max_pool, MaxPoolArgs) op(redundancy, RedundancyArgs)                                 \
+          op(center_redundancy, CenterRedundancyArgs)                                          \
+              op(normalized_history, NormalizedHistoryArgs) op(combine, CombineArgs)           \
+                  op(plain_score, PlainScoreArgs) op(protect, ProtectArgs) op(top_k, TopKArgs) \
+                      op(compact, CompactArgs) op(peak_update, PeakUpdateArgs)
+
 }  // namespace zipage

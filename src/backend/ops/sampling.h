@@ -79,4 +79,7 @@ struct SampleArgs {
   void* workspace;
 };
 
+// The ops of this page, one line each: see ops/op_list.h.
+#define ZIPAGE_SAMPLING_OPS(op) op(sample, SampleArgs)
+
 }  // namespace zipage

@@ -130,4 +130,10 @@ struct PagedAttentionArgs {
   void* workspace;
 };
 
+// The ops of this page, one line each: see ops/op_list.h.
+#define ZIPAGE_TRANSFORMER_OPS(op)                                                                \
+  op(embed, EmbedArgs) op(rms_norm, RmsNormArgs) op(linear, LinearArgs) op(silu_mul, SiluMulArgs) \
+      op(gather_rows, GatherRowsArgs) op(attention_prepare, AttentionPrepareArgs)                 \
+          op(paged_attention, PagedAttentionArgs)
+
 }  // namespace zipage

@@ -96,6 +96,12 @@ DeviceInfo CpuBackend::info() const {
   return info;
 }
 
+DeviceTraits CpuBackend::traits() const {
+  DeviceTraits traits;
+  traits.default_kv_cache_bytes = int64_t{1} << 30;
+  return traits;
+}
+
 Buffer CpuBackend::allocate(size_t bytes, MemorySpace) { return allocate_memory(bytes); }
 
 void CpuBackend::copy(void* to, const void* from, size_t bytes, Stream& stream) {
@@ -155,64 +161,10 @@ size_t CpuBackend::compression_workspace_bytes(const Limits& limits,
   return cpu::compression_workspace_bytes(limits, options, context_);
 }
 
-void CpuBackend::embed(const EmbedArgs& args, Stream& stream) {
-  dispatch(cpu::embed, args, stream);
-}
-void CpuBackend::rms_norm(const RmsNormArgs& args, Stream& stream) {
-  dispatch(cpu::rms_norm, args, stream);
-}
-void CpuBackend::linear(const LinearArgs& args, Stream& stream) {
-  dispatch(cpu::linear, args, stream);
-}
-void CpuBackend::silu_mul(const SiluMulArgs& args, Stream& stream) {
-  dispatch(cpu::silu_mul, args, stream);
-}
-void CpuBackend::gather_rows(const GatherRowsArgs& args, Stream& stream) {
-  dispatch(cpu::gather_rows, args, stream);
-}
-void CpuBackend::attention_prepare(const AttentionPrepareArgs& args, Stream& stream) {
-  dispatch(cpu::attention_prepare, args, stream);
-}
-void CpuBackend::paged_attention(const PagedAttentionArgs& args, Stream& stream) {
-  dispatch(cpu::paged_attention, args, stream);
-}
-void CpuBackend::sample(const SampleArgs& args, Stream& stream) {
-  dispatch(cpu::sample, args, stream);
-}
-void CpuBackend::attention_score(const AttentionScoreArgs& args, Stream& stream) {
-  dispatch(cpu::attention_score, args, stream);
-}
-void CpuBackend::global_score(const GlobalScoreArgs& args, Stream& stream) {
-  dispatch(cpu::global_score, args, stream);
-}
-void CpuBackend::max_pool(const MaxPoolArgs& args, Stream& stream) {
-  dispatch(cpu::max_pool, args, stream);
-}
-void CpuBackend::redundancy(const RedundancyArgs& args, Stream& stream) {
-  dispatch(cpu::redundancy, args, stream);
-}
-void CpuBackend::center_redundancy(const CenterRedundancyArgs& args, Stream& stream) {
-  dispatch(cpu::center_redundancy, args, stream);
-}
-void CpuBackend::normalized_history(const NormalizedHistoryArgs& args, Stream& stream) {
-  dispatch(cpu::normalized_history, args, stream);
-}
-void CpuBackend::combine(const CombineArgs& args, Stream& stream) {
-  dispatch(cpu::combine, args, stream);
-}
-void CpuBackend::plain_score(const PlainScoreArgs& args, Stream& stream) {
-  dispatch(cpu::plain_score, args, stream);
-}
-void CpuBackend::protect(const ProtectArgs& args, Stream& stream) {
-  dispatch(cpu::protect, args, stream);
-}
-void CpuBackend::top_k(const TopKArgs& args, Stream& stream) { dispatch(cpu::top_k, args, stream); }
-void CpuBackend::compact(const CompactArgs& args, Stream& stream) {
-  dispatch(cpu::compact, args, stream);
-}
-void CpuBackend::peak_update(const PeakUpdateArgs& args, Stream& stream) {
-  dispatch(cpu::peak_update, args, stream);
-}
+#define ZIPAGE_DISPATCH_OP(name, Args) \
+  void CpuBackend::name(const Args& args, Stream& stream) { dispatch(cpu::name, args, stream); }
+ZIPAGE_OPS(ZIPAGE_DISPATCH_OP)
+#undef ZIPAGE_DISPATCH_OP
 
 }  // namespace cpu
 }  // namespace zipage

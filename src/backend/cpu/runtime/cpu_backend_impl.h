@@ -17,6 +17,7 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(const BackendOptions& options);
 
   DeviceInfo info() const override;
+  DeviceTraits traits() const override;
   DType activation_dtype() const override { return DType::kF32; }
 
   Buffer allocate(size_t bytes, MemorySpace space) override;
@@ -39,27 +40,9 @@ class CpuBackend final : public Backend {
   size_t compression_workspace_bytes(const Limits& limits,
                                      const CompressionOptions& options) const override;
 
-  void embed(const EmbedArgs& args, Stream& stream) override;
-  void rms_norm(const RmsNormArgs& args, Stream& stream) override;
-  void linear(const LinearArgs& args, Stream& stream) override;
-  void silu_mul(const SiluMulArgs& args, Stream& stream) override;
-  void gather_rows(const GatherRowsArgs& args, Stream& stream) override;
-  void attention_prepare(const AttentionPrepareArgs& args, Stream& stream) override;
-  void paged_attention(const PagedAttentionArgs& args, Stream& stream) override;
-  void sample(const SampleArgs& args, Stream& stream) override;
-
-  void attention_score(const AttentionScoreArgs& args, Stream& stream) override;
-  void global_score(const GlobalScoreArgs& args, Stream& stream) override;
-  void max_pool(const MaxPoolArgs& args, Stream& stream) override;
-  void redundancy(const RedundancyArgs& args, Stream& stream) override;
-  void center_redundancy(const CenterRedundancyArgs& args, Stream& stream) override;
-  void normalized_history(const NormalizedHistoryArgs& args, Stream& stream) override;
-  void combine(const CombineArgs& args, Stream& stream) override;
-  void plain_score(const PlainScoreArgs& args, Stream& stream) override;
-  void protect(const ProtectArgs& args, Stream& stream) override;
-  void top_k(const TopKArgs& args, Stream& stream) override;
-  void compact(const CompactArgs& args, Stream& stream) override;
-  void peak_update(const PeakUpdateArgs& args, Stream& stream) override;
+#define ZIPAGE_DECLARE_OP(name, Args) void name(const Args& args, Stream& stream) override;
+  ZIPAGE_OPS(ZIPAGE_DECLARE_OP)
+#undef ZIPAGE_DECLARE_OP
 
   const CpuContext& context() const { return context_; }  // without scratch: that is a stream's
 
