@@ -31,7 +31,7 @@ ALLOWED = {
     "cli": "base server schedule",  # schedule: `zipage bench schedule` runs it without an engine
 }
 # What any room may take from include/zipage: the vocabulary, not the engine.
-VOCABULARY = {"zipage/status.h", "zipage/options.h", "zipage/sampling_params.h", "zipage/kv_trace.h"}
+VOCABULARY = {"zipage/status.h", "zipage/options.h", "zipage/kv_policy.h", "zipage/sampling_params.h", "zipage/kv_trace.h"}
 SEES_PUBLIC_API = {"engine", "server", "cli", "tokenizer"}
 
 

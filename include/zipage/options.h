@@ -14,12 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "zipage/kv_policy.h"
 #include "zipage/status.h"
 
 namespace zipage {
 
-// How a compression chooses the entries that survive (method.md 3.3).
-enum class KvPolicy { kPeak, kPaper, kAttention, kRedundancy, kGlobal, kRecency, kRandom };
 // How the history F and a new attention score are joined (3.1.2).
 enum class ScoreReduce { kMax, kSum };
 // Which compressions max-pool the attention score (3.1.3).
@@ -41,7 +40,8 @@ const char* to_string(Redundancy);
 const char* to_string(Combine);
 const char* to_string(Scheduling);
 const char* to_string(SchedulingPolicy);
-// Each parser's error lists the accepted words.
+// Each parser's error quotes the text and lists the accepted words. The caller adds whose value it
+// is: a flag's or a field's.
 Result<KvPolicy> parse_kv_policy(const std::string& text);
 Result<ScoreReduce> parse_score_reduce(const std::string& text);
 Result<Pooling> parse_pooling(const std::string& text);
@@ -61,7 +61,7 @@ struct CompressionOptions {
   int64_t kv_budget = 2048;
   // w: how many of the newest queries score the cached tokens. Divides block_size.
   int32_t window_size = 16;
-  // lambda. Default: 0.3 for policy peak, 0.2 for paper and its parts.
+  // lambda. Default: the policy's (kv_policy.h).
   std::optional<double> score_weight;
   // alpha: how fast the history F decays.
   double score_decay = 0.8;
@@ -80,14 +80,17 @@ struct CompressionOptions {
   int32_t attention_half_life = 128;
   int32_t sink_tokens = 0;
   bool protect_prompt = false;
-  // Newest tokens that are never evicted. Default: 64 for policy peak, 0 for paper and its parts.
+  // Newest tokens that are never evicted. Default: the policy's.
   std::optional<int32_t> protect_newest;
   int32_t layer_stride = 8;
   // For policy random.
   uint64_t random_seed = 0;
 
   bool capped() const { return kv_budget != kFullKv; }
-  // A copy whose optional members all have a value, or an error that names the option at fault.
+  // A copy for requests of `policy`: members without a value (and sink_tokens 0) take its defaults.
+  // Call it on options as the user gave them; a copy keeps the defaults of its policy.
+  CompressionOptions for_policy(KvPolicy policy) const;
+  // for_policy(kv_policy), checked, or an error that names the option at fault.
   Result<CompressionOptions> resolved(int32_t block_size) const;
 };
 

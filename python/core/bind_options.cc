@@ -18,6 +18,13 @@ namespace nb = nanobind;
 namespace zipage::py {
 namespace {
 
+// The result with the option's name in front of its error.
+template <typename T>
+Result<T> named(const std::string& option, Result<T> result) {
+  if (result.ok()) return result;
+  return Status(result.status().code(), option + ": " + result.status().message());
+}
+
 // A property that shows an enumeration as its word.
 template <typename Owner, typename Get, typename Enum>
 void def_word(nb::class_<Owner>& owner,
@@ -26,8 +33,8 @@ void def_word(nb::class_<Owner>& owner,
               Result<Enum> (*parse)(const std::string&)) {
   owner.def_prop_rw(
       name, [member_of](Owner& self) { return std::string(to_string(member_of(self))); },
-      [member_of, parse](Owner& self, const std::string& word) {
-        member_of(self) = value_or_raise(parse(word));
+      [name, member_of, parse](Owner& self, const std::string& word) {
+        member_of(self) = value_or_raise(named(name, parse(word)));
       });
 }
 
@@ -144,7 +151,7 @@ void bind_options(nb::module_& module) {
           },
           [](SamplingParams& self, const std::optional<std::string>& word) {
             self.kv_policy.reset();
-            if (word) self.kv_policy = value_or_raise(parse_kv_policy(*word));
+            if (word) self.kv_policy = value_or_raise(named("kv_policy", parse_kv_policy(*word)));
           },
           nb::for_setter(nb::arg("value").none()));
 }

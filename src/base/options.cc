@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/kv_policy_names.h"
 
 namespace zipage {
 namespace {
@@ -15,11 +17,6 @@ struct Word {
   const char* text;
 };
 
-constexpr Word<KvPolicy> kKvPolicies[] = {
-    {KvPolicy::kPeak, "peak"},           {KvPolicy::kPaper, "paper"},
-    {KvPolicy::kAttention, "attention"}, {KvPolicy::kRedundancy, "redundancy"},
-    {KvPolicy::kGlobal, "global"},       {KvPolicy::kRecency, "recency"},
-    {KvPolicy::kRandom, "random"}};
 constexpr Word<ScoreReduce> kScoreReduces[] = {{ScoreReduce::kMax, "max"},
                                                {ScoreReduce::kSum, "sum"}};
 constexpr Word<Pooling> kPoolings[] = {
@@ -42,16 +39,20 @@ const char* text_of(const Word<Enum> (&words)[n], Enum value) {
   return "unknown";
 }
 
-template <typename Enum, size_t n>
-Result<Enum> parse(const Word<Enum> (&words)[n], const char* flag, const std::string& text) {
-  std::string accepted;
-  for (const auto& word : words) {
-    if (text == word.text) return word.value;
-    if (!accepted.empty()) accepted += ", ";
-    accepted += word.text;
-  }
+Status unknown_word(const std::string& text, std::string_view accepted) {
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("{} '{}' is unknown; it is one of {}", flag, text, accepted));
+                fmt::format("'{}' is unknown; expected {}", text, accepted));
+}
+
+template <typename Enum, size_t n>
+Result<Enum> parse(const Word<Enum> (&words)[n], const std::string& text) {
+  std::string accepted;
+  for (size_t i = 0; i < n; ++i) {
+    if (text == words[i].text) return words[i].value;
+    if (i > 0) accepted += i + 1 < n ? ", " : " or ";
+    accepted += words[i].text;
+  }
+  return unknown_word(text, accepted);
 }
 
 // Chains checks and keeps the first that fails.
@@ -113,7 +114,7 @@ void check_budget(const CompressionOptions& o, int32_t block_size, Checks& check
 
 }  // namespace
 
-const char* to_string(KvPolicy value) { return text_of(kKvPolicies, value); }
+const char* to_string(KvPolicy value) { return traits_of(value).name; }
 const char* to_string(ScoreReduce value) { return text_of(kScoreReduces, value); }
 const char* to_string(Pooling value) { return text_of(kPoolings, value); }
 const char* to_string(Redundancy value) { return text_of(kRedundancies, value); }
@@ -122,35 +123,34 @@ const char* to_string(Scheduling value) { return text_of(kSchedulings, value); }
 const char* to_string(SchedulingPolicy value) { return text_of(kSchedulingPolicies, value); }
 
 Result<KvPolicy> parse_kv_policy(const std::string& text) {
-  return parse(kKvPolicies, "--kv-policy", text);
+  for (const KvPolicyTraits& policy : kKvPolicies) {
+    if (text == policy.name) return policy.policy;
+  }
+  return unknown_word(text, kv_policy_names());
 }
 Result<ScoreReduce> parse_score_reduce(const std::string& text) {
-  return parse(kScoreReduces, "--score-reduce", text);
+  return parse(kScoreReduces, text);
 }
-Result<Pooling> parse_pooling(const std::string& text) {
-  return parse(kPoolings, "--pooling", text);
-}
-Result<Redundancy> parse_redundancy(const std::string& text) {
-  return parse(kRedundancies, "--redundancy", text);
-}
-Result<Combine> parse_combine(const std::string& text) {
-  return parse(kCombines, "--combine", text);
-}
-Result<Scheduling> parse_scheduling(const std::string& text) {
-  return parse(kSchedulings, "--scheduling", text);
-}
+Result<Pooling> parse_pooling(const std::string& text) { return parse(kPoolings, text); }
+Result<Redundancy> parse_redundancy(const std::string& text) { return parse(kRedundancies, text); }
+Result<Combine> parse_combine(const std::string& text) { return parse(kCombines, text); }
+Result<Scheduling> parse_scheduling(const std::string& text) { return parse(kSchedulings, text); }
 Result<SchedulingPolicy> parse_scheduling_policy(const std::string& text) {
-  return parse(kSchedulingPolicies, "--scheduling-policy", text);
+  return parse(kSchedulingPolicies, text);
+}
+
+CompressionOptions CompressionOptions::for_policy(KvPolicy policy) const {
+  const KvPolicyTraits& traits = traits_of(policy);
+  CompressionOptions o = *this;
+  o.kv_policy = policy;
+  if (!o.score_weight) o.score_weight = traits.score_weight;
+  if (!o.protect_newest) o.protect_newest = traits.protect_newest;
+  if (o.sink_tokens == 0) o.sink_tokens = traits.sink_tokens;
+  return o;
 }
 
 Result<CompressionOptions> CompressionOptions::resolved(int32_t block_size) const {
-  CompressionOptions o = *this;
-  const bool peak = o.kv_policy == KvPolicy::kPeak;
-  if (!o.score_weight) o.score_weight = peak ? 0.3 : 0.2;
-  if (!o.protect_newest) o.protect_newest = peak ? 64 : 0;
-  // method.md 3.3: StreamingLLM keeps 4 sinks.
-  if (o.kv_policy == KvPolicy::kRecency && o.sink_tokens == 0) o.sink_tokens = 4;
-
+  const CompressionOptions o = for_policy(kv_policy);
   Checks checks;
   checks.require(block_size >= 1, "--block-size {} is below 1", block_size)
       .require(o.window_size >= 1, "--window-size {} is below 1", o.window_size);

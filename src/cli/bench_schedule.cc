@@ -23,7 +23,9 @@ struct ScheduleCommand {
     check_writable("--json", json_path);
     const std::vector<TraceRequest> trace = read_trace(trace_path);
     CompressionOptions& compression = options.compression;
-    compression.kv_policy = value_or_fail(parse_kv_policy(kv_policy));
+    const auto policy = parse_kv_policy(kv_policy);
+    if (!policy.ok()) fail_invalid("--kv-policy: {}", policy.status().message());
+    compression.kv_policy = policy.value();
     compression.kv_budget = options.max_blocks_per_seq > 1
                                 ? int64_t{options.max_blocks_per_seq - 1} * options.block_size
                                 : kFullKv;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/kv_policy_names.h"
 #include "cli/command.h"
 #include "cli/console.h"
 
@@ -177,9 +178,7 @@ void EngineFlags::add_method_flags(CLI::App& command) {
   CompressionOptions& c = options_.compression;
   const std::string group = "Method";
   const auto in_group = [&](CLI::Option* option) { option->group(group); };
-  in_group(command
-               .add_option("--kv-policy", kv_policy_,
-                           "peak, paper, attention, redundancy, global, recency or random")
+  in_group(command.add_option("--kv-policy", kv_policy_, std::string(kv_policy_names()))
                ->capture_default_str());
   in_group(command
                .add_option("--kv-budget", kv_budget_,
@@ -190,7 +189,7 @@ void EngineFlags::add_method_flags(CLI::App& command) {
   in_group(command.add_option("--window-size", c.window_size, "w: queries that score")
                ->capture_default_str());
   in_group(command.add_option("--score-weight", score_weight_,
-                              "lambda (default 0.3 for peak, 0.2 otherwise)"));
+                              "lambda (default: the policy's, 0.3 for peak)"));
   in_group(command.add_option("--score-decay", c.score_decay, "alpha")->capture_default_str());
   in_group(
       command.add_option("--score-reduce", score_reduce_, "max or sum")->capture_default_str());
@@ -214,8 +213,9 @@ void EngineFlags::add_method_flags(CLI::App& command) {
   in_group(
       command.add_flag("--use-attention-sink", use_attention_sink_, "The same as --sink-tokens 4"));
   in_group(command.add_flag("--protect-prompt", c.protect_prompt, "The prompt always stays"));
-  in_group(command.add_option("--protect-newest", protect_newest_,
-                              "Newest entries that always stay (default 64 for peak, 0)"));
+  in_group(
+      command.add_option("--protect-newest", protect_newest_,
+                         "Newest entries that always stay (default: the policy's, 64 for peak)"));
   in_group(command.add_option("--layer-stride", c.layer_stride, "Layers compressed at a time")
                ->capture_default_str());
   in_group(command.add_option("--random-seed", c.random_seed, "Seed of policy random")

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "zipage/options.h"
+
 #include "cli/quality_report.h"
 
 namespace zipage::cli {
@@ -14,21 +16,20 @@ namespace {
 constexpr double kWidth = 960, kHeight = 430, kTop = 58, kBottom = 330;
 constexpr const char* kInk = "#222222";
 constexpr const char* kGrid = "#dddddd";
-constexpr const char* kFull = "#555555";
 
 struct Style {
   const char* color;
-  int shape;
+  PlotMarker marker;
 };
 
-// Colors that the colour-blind tell apart (Okabe and Ito), and a shape of its own for each.
+constexpr Style kFull = {"#555555", PlotMarker::kDiamond};
+
 Style style_of(const std::string& policy) {
-  static const std::map<std::string, Style> kStyles = {
-      {"peak", {"#0072b2", 0}},       {"paper", {"#d55e00", 1}},  {"attention", {"#009e73", 2}},
-      {"redundancy", {"#cc79a7", 3}}, {"global", {"#b8860b", 4}}, {"recency", {"#56b4e9", 5}},
-      {"random", {"#999999", 1}}};
-  const auto found = kStyles.find(policy);
-  return found != kStyles.end() ? found->second : Style{kInk, 0};
+  const auto known = parse_kv_policy(policy);
+  // A report of another version may name others.
+  if (!known.ok()) return {kInk, PlotMarker::kCircle};
+  const KvPolicyTraits& traits = traits_of(known.value());
+  return {traits.plot_color, traits.plot_marker};
 }
 
 std::string escaped(const std::string& text) {
@@ -66,12 +67,12 @@ class Svg {
   }
   void mark(double x, double y, const Style& style) {
     constexpr double r = 5;
-    if (style.shape == 0) {
+    if (style.marker == PlotMarker::kCircle) {
       body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"/>\n", x, y, r,
                            style.color);
       return;
     }
-    // Square, triangle, diamond, triangle downwards, bar: corners around the middle.
+    // Corners around the middle, for the markers after the circle.
     static const std::vector<std::array<double, 2>> kCorners[] = {
         {{-1, -1}, {1, -1}, {1, 1}, {-1, 1}},
         {{0, -1.2}, {1.2, 1}, {-1.2, 1}},
@@ -79,7 +80,7 @@ class Svg {
         {{0, 1.2}, {1.2, -1}, {-1.2, -1}},
         {{-0.5, -1.3}, {0.5, -1.3}, {0.5, 1.3}, {-0.5, 1.3}}};
     std::string list;
-    for (const auto& [dx, dy] : kCorners[style.shape - 1])
+    for (const auto& [dx, dy] : kCorners[static_cast<size_t>(style.marker) - 1])
       list += fmt::format("{:.1f},{:.1f} ", x + r * dx, y + r * dy);
     body_ += fmt::format("<polygon points=\"{}\" fill=\"{}\"/>\n", list, style.color);
   }
@@ -189,7 +190,7 @@ class Picture {
     }
     if (!full_.empty()) {
       const double at = y.at(100 * full_.front().pass);
-      svg_.line(left, at, right, at, kFull, "stroke-width=\"1.5\" stroke-dasharray=\"6 4\"");
+      svg_.line(left, at, right, at, kFull.color, "stroke-width=\"1.5\" stroke-dasharray=\"6 4\"");
     }
     if (budgets.empty()) return;
     // Doublings are equally far apart.
@@ -248,8 +249,8 @@ class Picture {
     if (full_.empty()) return;
     const std::array<double, 2> at{x.at(full_.front().tokens_per_second),
                                    y.at(100 * full_.front().pass)};
-    svg_.mark(at[0], at[1], {kFull, 3});
-    label(at, "full", kFull, taken);
+    svg_.mark(at[0], at[1], kFull);
+    label(at, "full", kFull.color, taken);
   }
 
   // Beside the mark where nothing else is, or below it.
@@ -292,8 +293,8 @@ class Picture {
       x += 48 + 7.5 * double(policy.size());
     }
     if (full_.empty()) return;
-    svg_.line(x, y, x + 26, y, kFull, "stroke-width=\"1.5\" stroke-dasharray=\"6 4\"");
-    svg_.mark(x + 13, y, {kFull, 3});
+    svg_.line(x, y, x + 26, y, kFull.color, "stroke-width=\"1.5\" stroke-dasharray=\"6 4\"");
+    svg_.mark(x + 13, y, kFull);
     svg_.text(x + 32, y + 4, "full KV");
   }
 

@@ -1,13 +1,13 @@
 #include "compress/compressor.h"
 
 #include <algorithm>
-#include <optional>
-#include <vector>
+#include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "compress/job_tables.h"
-#include "compress/pipeline.h"
+#include "compress/policies.h"
 #include "compress/scratch_plan.h"
 #include "compress/table_uploader.h"
 #include "compress/trace_recorder.h"
@@ -15,16 +15,6 @@
 
 namespace zipage {
 namespace {
-
-constexpr size_t kNumPolicies = static_cast<size_t>(KvPolicy::kRandom) + 1;
-
-// Jobs with equal keys are scored by the same pipeline and may share a batch.
-struct GroupKey {
-  KvPolicy policy = KvPolicy::kPeak;
-  bool is_long = false;          // longer than the score cache: one job and fewer layers at a time
-  bool without_history = false;  // peak before its first F
-  auto operator<=>(const GroupKey&) const = default;
-};
 
 // The seed of policy `random`: drawn anew at each compression, the same whatever runs beside it.
 uint64_t job_seed(uint64_t seed, const CompressJob& job) {
@@ -34,24 +24,12 @@ uint64_t job_seed(uint64_t seed, const CompressJob& job) {
   return x ^ (x >> 31);
 }
 
-struct PolicyPipeline {
-  Status status;  // why the options do not suit this policy
-  std::optional<Pipeline> pipeline;
-  std::optional<Pipeline> without_history;
-};
-
-PolicyPipeline make_pipeline(CompressionOptions options,
-                             KvPolicy policy,
-                             const CompressorLimits& limits) {
+Result<CompressionOptions> options_of(CompressionOptions options,
+                                      KvPolicy policy,
+                                      const CompressorLimits& limits) {
   options.kv_policy = policy;
   options.kv_budget = int64_t{limits.max_blocks_per_seq - 1} * limits.block_size;
-  auto resolved = options.resolved(limits.block_size);
-  PolicyPipeline made;
-  made.status = resolved.status();
-  if (!made.status.ok()) return made;
-  made.pipeline.emplace(*resolved);
-  if (policy == KvPolicy::kPeak) made.without_history.emplace(*resolved, true);
-  return made;
+  return options.resolved(limits.block_size);
 }
 
 }  // namespace
@@ -63,27 +41,34 @@ struct Compressor::State {
         const CompressionOptions& the_options,
         const CompressorLimits& the_limits);
 
-  GroupKey key_of(const CompressJob& job) const;
   Status can_run(KvPolicy policy) const;
-  void check_job(const CompressJob& job) const;
-  void run_batch(std::span<const CompressJob* const> jobs,
-                 const GroupKey& key,
-                 int32_t first,
-                 const JobTables& tables,
-                 const std::byte* device,
-                 Stream& stream);
+  Status check_job(const CompressJob& job) const;
+  bool is_long(const CompressJob& job) const { return job.length > kv.score_capacity; }
+  bool has_f(const CompressJob& job) const;
+  // Jobs may share ops when these are equal.
+  auto group_of(const CompressJob& job) const {
+    return std::tuple(job.policy, is_long(job), !has_f(job));
+  }
+  PlannedBatch start_batch(CompressJob job, Status status) const;
+  void upload_tables(std::span<PlannedBatch> batches, Stream& stream);
 
   Backend& backend;
   const PagedKvView kv;
   const CompressionModel model;
   const CompressionOptions options;
   const CompressorLimits limits;
-  const ScratchPlan plan;
-  std::array<PolicyPipeline, kNumPolicies> pipelines;
+  const ScratchPlan scratch_plan;
+  // By policy; an error says why the options do not suit it.
+  std::vector<Result<CompressionOptions>> policy_options;
   Buffer rows, kept, workspace, peak_workspace;
+  ScoreScratch scratch;
   TableUploader job_uploader, peak_uploader;
-  std::vector<const CompressJob*> order;  // the launch's jobs, by group
   std::unique_ptr<TraceRecorder> trace;
+
+  // Of the latest plan().
+  uint64_t plan_id = 0;
+  JobTables tables{0, 1};
+  const std::byte* device_tables = nullptr;
 };
 
 Compressor::State::State(Backend& the_backend,
@@ -96,13 +81,13 @@ Compressor::State::State(Backend& the_backend,
       model(the_model),
       options(the_options),
       limits(the_limits),
-      plan(make_scratch_plan(the_backend, the_model, the_options, the_limits)),
-      rows(backend.allocate(plan.rows_bytes(), MemorySpace::kDevice)),
-      kept(backend.allocate(plan.kept_bytes(), MemorySpace::kDevice)),
-      workspace(backend.allocate(plan.workspace_bytes, MemorySpace::kDevice)),
-      peak_workspace(backend.allocate(plan.peak_workspace_bytes, MemorySpace::kDevice)),
-      job_uploader(backend, plan.table_bytes),
-      peak_uploader(backend, plan.table_bytes) {
+      scratch_plan(make_scratch_plan(the_backend, the_model, the_options, the_limits)),
+      rows(backend.allocate(scratch_plan.rows_bytes(), MemorySpace::kDevice)),
+      kept(backend.allocate(scratch_plan.kept_bytes(), MemorySpace::kDevice)),
+      workspace(backend.allocate(scratch_plan.workspace_bytes, MemorySpace::kDevice)),
+      peak_workspace(backend.allocate(scratch_plan.peak_workspace_bytes, MemorySpace::kDevice)),
+      job_uploader(backend, scratch_plan.table_bytes),
+      peak_uploader(backend, scratch_plan.table_bytes) {
   ZIPAGE_CHECK_EQ(kv.num_layers, model.num_layers);
   ZIPAGE_CHECK_EQ(kv.num_kv_heads, model.num_kv_heads);
   ZIPAGE_CHECK_EQ(kv.num_q_heads, model.num_q_heads);
@@ -113,92 +98,82 @@ Compressor::State::State(Backend& the_backend,
     fail_invalid("--window-size {}: the KV cache was planned for {}", options.window_size,
                  kv.window_size);
   }
-  for (size_t i = 0; i < kNumPolicies; ++i) {
-    pipelines[i] = make_pipeline(options, static_cast<KvPolicy>(i), limits);
+  for (const KvPolicyTraits& policy : kKvPolicies) {
+    policy_options.push_back(options_of(options, policy.policy, limits));
   }
-  const Status& own = pipelines[static_cast<size_t>(options.kv_policy)].status;
+  const Status own = policy_options[static_cast<size_t>(options.kv_policy)].status();
   if (!own.ok()) throw Error(own.code(), own.message());
-  order.reserve(static_cast<size_t>(limits.max_launch_jobs));
-  if (limits.trace) trace = std::make_unique<TraceRecorder>(backend, kv, plan);
-}
-
-GroupKey Compressor::State::key_of(const CompressJob& job) const {
-  GroupKey key;
-  key.policy = job.policy;
-  key.is_long = job.length > kv.score_capacity;
-  // method.md 3.2: a prompt longer than N_max * b has no F before its first compression.
-  key.without_history = job.policy == KvPolicy::kPeak && job.history == 0 &&
-                        job.length > job.max_blocks * kv.block_size;
-  return key;
+  scratch.workspace = workspace.as<float>();
+  for (size_t i = 0; i < scratch.rows.size(); ++i) {
+    scratch.rows[i] = rows.as<float>() + i * scratch_plan.row_floats;
+  }
+  if (limits.trace) trace = std::make_unique<TraceRecorder>(backend, kv, scratch_plan);
 }
 
 Status Compressor::State::can_run(KvPolicy policy) const {
-  const auto index = static_cast<size_t>(policy);
-  ZIPAGE_CHECK_LT(index, kNumPolicies);
-  if (!pipelines[index].status.ok()) return pipelines[index].status;
-  const KvPolicy one[] = {policy};
-  const SlotContents needs = slot_contents(one);
+  const auto& resolved = policy_options[static_cast<size_t>(policy)];
+  if (!resolved.ok()) return resolved.status();
   const LayerKvView& layer = kv.layers[0];
-  if ((needs.queries && layer.queries == nullptr) || (needs.scores && layer.scores == nullptr) ||
-      (needs.positions && layer.positions == nullptr)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("kv_policy {} of a request: the KV cache was planned without the "
-                              "memory it needs",
-                              to_string(policy)));
+  const SlotContents planned{.queries = layer.queries != nullptr,
+                             .scores = layer.scores != nullptr,
+                             .positions = layer.positions != nullptr};
+  if (planned.has(slot_contents(resolved.value()))) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("kv_policy {} of a request: the KV cache was planned without the "
+                            "memory it needs",
+                            to_string(policy)));
+}
+
+Status Compressor::State::check_job(const CompressJob& job) const {
+  if (Status status = can_run(job.policy); !status.ok()) return status;
+  try {
+    ZIPAGE_CHECK(job.slot.valid() && job.slot.value() < kv.num_slots);
+    ZIPAGE_CHECK(job.keep > 0 && job.keep <= job.length && job.keep <= scratch_plan.max_keep);
+    ZIPAGE_CHECK(job.history >= 0 && job.history <= job.length);
+    ZIPAGE_CHECK_LE(job.history, kv.score_capacity);
+    ZIPAGE_CHECK_LE(job.length, std::max(scratch_plan.long_capacity, kv.score_capacity));
+    ZIPAGE_CHECK_GE(static_cast<int64_t>(job.source.size()) * kv.block_size, job.length);
+    ZIPAGE_CHECK_GE(static_cast<int64_t>(job.target.size()) * kv.block_size, job.keep);
+  } catch (...) {
+    return current_exception_status();
   }
   return Status();
 }
 
-void Compressor::State::check_job(const CompressJob& job) const {
-  if (const Status status = can_run(job.policy); !status.ok())
-    throw Error(status.code(), status.message());
-  ZIPAGE_CHECK(job.slot.valid() && job.slot.value() < kv.num_slots);
-  ZIPAGE_CHECK(job.keep > 0 && job.keep <= job.length && job.keep <= plan.max_keep);
-  ZIPAGE_CHECK(job.history >= 0 && job.history <= job.length);
-  ZIPAGE_CHECK_LE(job.history, kv.score_capacity);
-  ZIPAGE_CHECK_LE(job.length, std::max(plan.long_capacity, kv.score_capacity));
-  ZIPAGE_CHECK_GE(static_cast<int64_t>(job.source.size()) * kv.block_size, job.length);
-  ZIPAGE_CHECK_GE(static_cast<int64_t>(job.target.size()) * kv.block_size, job.keep);
+// method.md 3.2: a prompt longer than N_max * b has no F before its first compression.
+bool Compressor::State::has_f(const CompressJob& job) const {
+  return !traits_of(job.policy).updates_f || job.history > 0 ||
+         job.length <= job.max_blocks * kv.block_size;
 }
 
-void Compressor::State::run_batch(std::span<const CompressJob* const> jobs,
-                                  const GroupKey& key,
-                                  int32_t first,
-                                  const JobTables& tables,
-                                  const std::byte* device,
-                                  Stream& stream) {
-  const auto count = static_cast<int32_t>(jobs.size());
-  CompressionBatch batch = tables.batch(device, first, count);
-  PeakUpdateBatch peaks = tables.peaks(device, first, count);
-  for (const CompressJob* job : jobs) {
-    batch.max_length = std::max(batch.max_length, job->length);
-    batch.max_keep = std::max(batch.max_keep, job->keep);
-  }
-  peaks.max_length = batch.max_length;
-  const PolicyPipeline& policy = pipelines[static_cast<size_t>(key.policy)];
-  const Pipeline& pipeline = key.without_history ? *policy.without_history : *policy.pipeline;
-  const int32_t step = key.is_long ? plan.long_layers : plan.layers;
+PlannedBatch Compressor::State::start_batch(CompressJob job, Status status) const {
+  PlannedBatch batch;
+  batch.status = std::move(status);
+  batch.is_long = is_long(job);
+  batch.has_f = has_f(job);
+  batch.plan = plan_id;
+  batch.jobs.push_back(std::move(job));
+  return batch;
+}
 
-  ScoreContext context;
-  context.backend = &backend;
-  context.stream = &stream;
-  context.model = &model;
-  context.workspace = workspace.as<float>();
-  context.peaks = &peaks;
-  for (int i = 0; i < plan.num_rows; ++i) {
-    context.rows[static_cast<size_t>(i)] =
-        rows.as<float>() + static_cast<size_t>(i) * plan.row_floats;
+void Compressor::State::upload_tables(std::span<PlannedBatch> batches, Stream& stream) {
+  int32_t num_jobs = 0;
+  size_t stride = 1;
+  for (const PlannedBatch& batch : batches) {
+    num_jobs += static_cast<int32_t>(batch.jobs.size());
+    for (const CompressJob& job : batch.jobs)
+      stride = std::max({stride, job.source.size(), job.target.size()});
   }
-  for (int32_t layer = 0; layer < model.num_layers; layer += step) {
-    context.ops = {&batch, &kv, layer, std::min(step, model.num_layers - layer), batch.max_length};
-    context.attention = context.redundancy = context.score = nullptr;
-    context.history = nullptr;
-    pipeline.run(context);
-    int32_t* kept_slots = kept.as<int32_t>();
-    backend.top_k({context.ops, context.score, kept_slots, batch.max_keep}, stream);
-    backend.compact({context.ops, context.history, kept_slots, batch.max_keep}, stream);
-    if (trace) trace->record(jobs, context.ops, context.score, kept_slots, stream);
+  tables = JobTables(num_jobs, static_cast<int32_t>(stride));
+  ZIPAGE_CHECK_LE(tables.bytes(), scratch_plan.table_bytes);
+  std::byte* host = job_uploader.acquire();
+  int32_t row = 0;
+  for (PlannedBatch& batch : batches) {
+    batch.first_row = row;
+    for (const CompressJob& job : batch.jobs)
+      tables.set(host, row++, job, job_seed(options.random_seed, job));
   }
+  device_tables = job_uploader.upload(tables.bytes(), stream);
 }
 
 Compressor::Compressor(Backend& backend,
@@ -225,58 +200,71 @@ CompressorMemory Compressor::memory(const Backend& backend,
 
 Status Compressor::can_run(KvPolicy policy) const { return state_->can_run(policy); }
 
-void Compressor::launch(std::span<const CompressJob> jobs,
-                        Stream& stream,
-                        const Enqueued& enqueued) {
+std::vector<PlannedBatch> Compressor::plan(std::vector<CompressJob> jobs, Stream& stream) {
   State& s = *state_;
   ZIPAGE_CHECK_LE(jobs.size(), static_cast<size_t>(s.limits.max_launch_jobs));
-  // Runs a part of the work for some jobs and passes on what became of it.
-  const auto attempt = [&](std::span<const CompressJob* const> batch, bool is_last, auto&& work) {
-    Status status;
-    try {
-      work();
-    } catch (...) {
-      if (!enqueued) throw;
-      status = current_exception_status();
+  ++s.plan_id;
+  std::vector<PlannedBatch> batches;
+  batches.reserve(jobs.size());
+  size_t num_runnable = 0;
+  for (CompressJob& job : jobs) {
+    Status status = s.check_job(job);
+    if (status.ok()) {
+      std::swap(jobs[num_runnable++], job);
+    } else {
+      batches.push_back(s.start_batch(std::move(job), std::move(status)));
     }
-    if (enqueued && (is_last || !status.ok())) enqueued(batch, status);
-    return status.ok();
-  };
-  size_t stride = 1;
-  s.order.clear();
-  for (const CompressJob& job : jobs) {
-    const CompressJob* const one = &job;
-    if (!attempt({&one, 1}, /*is_last=*/false, [&] { s.check_job(job); })) continue;
-    stride = std::max({stride, job.source.size(), job.target.size()});
-    s.order.push_back(&job);
   }
-  if (s.order.empty()) return;
-  std::sort(s.order.begin(), s.order.end(), [&](const CompressJob* a, const CompressJob* b) {
-    const GroupKey key_a = s.key_of(*a);
-    const GroupKey key_b = s.key_of(*b);
-    return key_a != key_b ? key_a < key_b : a < b;
+  jobs.resize(num_runnable);
+  const size_t num_refused = batches.size();
+  std::sort(jobs.begin(), jobs.end(), [&](const CompressJob& a, const CompressJob& b) {
+    return std::tuple(s.group_of(a), a.job_id) < std::tuple(s.group_of(b), b.job_id);
   });
-  const JobTables tables(static_cast<int32_t>(s.order.size()), static_cast<int32_t>(stride));
-  const std::byte* device = nullptr;
-  const auto upload = [&] {
-    ZIPAGE_CHECK_LE(tables.bytes(), s.plan.table_bytes);
-    std::byte* host = s.job_uploader.acquire();
-    for (size_t i = 0; i < s.order.size(); ++i) {
-      tables.set(host, static_cast<int32_t>(i), *s.order[i],
-                 job_seed(s.options.random_seed, *s.order[i]));
+  for (CompressJob& job : jobs) {
+    const size_t most = s.is_long(job) ? 1 : static_cast<size_t>(s.limits.max_batch_jobs);
+    if (batches.size() > num_refused && batches.back().jobs.size() < most &&
+        s.group_of(batches.back().jobs.front()) == s.group_of(job)) {
+      batches.back().jobs.push_back(std::move(job));
+    } else {
+      batches.push_back(s.start_batch(std::move(job), Status()));
     }
-    device = s.job_uploader.upload(tables.bytes(), stream);
-  };
-  if (!attempt(s.order, /*is_last=*/false, upload)) return;
-  for (size_t begin = 0; begin < s.order.size();) {
-    const GroupKey key = s.key_of(*s.order[begin]);
-    const size_t most = key.is_long ? 1 : static_cast<size_t>(s.limits.max_batch_jobs);
-    size_t end = begin + 1;
-    while (end < s.order.size() && end - begin < most && s.key_of(*s.order[end]) == key) ++end;
-    const std::span<const CompressJob* const> batch(&s.order[begin], end - begin);
-    attempt(batch, /*is_last=*/true,
-            [&] { s.run_batch(batch, key, static_cast<int32_t>(begin), tables, device, stream); });
-    begin = end;
+  }
+  const std::span<PlannedBatch> to_run = std::span(batches).subspan(num_refused);
+  if (to_run.empty()) return batches;
+  try {
+    s.upload_tables(to_run, stream);
+  } catch (...) {
+    for (PlannedBatch& batch : to_run) batch.status = current_exception_status();
+  }
+  return batches;
+}
+
+void Compressor::run(const PlannedBatch& batch, Stream& stream) {
+  State& s = *state_;
+  if (!batch.status.ok()) throw Error(batch.status.code(), batch.status.message());
+  ZIPAGE_CHECK_EQ(batch.plan, s.plan_id);
+  const KvPolicy policy = batch.jobs.front().policy;
+  const auto count = static_cast<int32_t>(batch.jobs.size());
+  CompressionBatch jobs = s.tables.batch(s.device_tables, batch.first_row, count);
+  PeakUpdateBatch windows = s.tables.peaks(s.device_tables, batch.first_row, count);
+  for (const CompressJob& job : batch.jobs) {
+    jobs.max_length = std::max(jobs.max_length, job.length);
+    jobs.max_keep = std::max(jobs.max_keep, job.keep);
+  }
+  windows.max_length = jobs.max_length;
+  int32_t* kept_slots = s.kept.as<int32_t>();
+  const int32_t stride = batch.is_long ? s.scratch_plan.long_layers : s.scratch_plan.layers;
+  for (int32_t layer = 0; layer < s.model.num_layers; layer += stride) {
+    const int32_t num_layers = std::min(stride, s.model.num_layers - layer);
+    const CompressionOpArgs args{&jobs, &s.kv, layer, num_layers, jobs.max_length};
+    ScoreOps op(s.backend, stream, s.model, *s.policy_options[static_cast<size_t>(policy)], args,
+                windows, batch.has_f, s.scratch);
+    // method.md 3.1: steps 1 to 5, or what the policy does in their place; then 6, 7 and 8.
+    float* score = score_entries(policy, op);
+    op.protect(score);
+    s.backend.top_k({args, score, kept_slots, jobs.max_keep}, stream);
+    s.backend.compact({args, op.new_f(), kept_slots, jobs.max_keep}, stream);
+    if (s.trace) s.trace->record(batch.jobs, args, score, kept_slots, stream);
   }
 }
 
@@ -296,7 +284,7 @@ void Compressor::update_peaks(std::span<const PeakUpdate> updates, Stream& strea
     stride = std::max(stride, update.blocks.size());
   }
   const JobTables tables(static_cast<int32_t>(updates.size()), static_cast<int32_t>(stride));
-  ZIPAGE_CHECK_LE(tables.bytes(), s.plan.table_bytes);
+  ZIPAGE_CHECK_LE(tables.bytes(), s.scratch_plan.table_bytes);
   std::byte* host = s.peak_uploader.acquire();
   for (size_t i = 0; i < updates.size(); ++i) {
     tables.set(host, static_cast<int32_t>(i), updates[i]);

@@ -1,20 +1,22 @@
-// Executes compressions and peak updates on a stream (method.md 1, 3). Everything is allocated by
-// the constructor, as planned by memory(); launch() and update_peaks() only enqueue.
+// Executes compressions and updates of peak attention on a stream (method.md 1, 3). The constructor
+// allocates everything, as memory() said; the other calls only enqueue.
 //
 //   Compressor compressor(backend, kv_cache.view(), model, options.compression, limits);
-//   compressor.update_peaks(updates, main_stream);      // rows that reached a length where F is
-//   updated event->record(main_stream); event->block(compression_stream); compressor.launch(jobs,
-//   compression_stream);        // then record an event: the jobs are done when it is reached
+//   compressor.update_peaks(updates, main_stream);  // rows that reached a length where F is
+//   updated for (PlannedBatch& batch : compressor.plan(std::move(jobs), stream)) {
+//     compressor.run(batch, stream);
+//     event->record(stream);  // when it is reached, the jobs of the batch are done
+//   }
 //
-// Scratch is shared by all launches: use one stream for launch() and one for update_peaks() (they
-// may be the same).
+// Scratch is shared by all batches: use one stream for plan() and run(), which waits for the
+// updates of the same sequences, and one for update_peaks() (they may be the same).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "zipage/options.h"
 #include "zipage/status.h"
@@ -30,18 +32,34 @@ class KvTraceSink;
 
 struct CompressorLimits {
   int32_t block_size = 0;
-  int32_t max_blocks_per_seq = 0;  // N_max of the largest capped budget
-  int64_t max_model_len = 0;       // tokens: longest prompt that may meet its first compression
-  int32_t max_launch_jobs =
-      256;  // jobs of one launch(); updates of one update_peaks(): usually max_num_seqs
-  int32_t max_batch_jobs =
-      4;  // jobs whose scores exist at one time: scratch grows with it (CPU 2-4, GPU 16)
-  bool trace = false;  // set_trace() may be called
+  // N_max of the largest capped budget.
+  int32_t max_blocks_per_seq = 0;
+  // Tokens: the longest prompt that may meet its first compression.
+  int64_t max_model_len = 0;
+  // Jobs of one plan(); updates of one update_peaks(): usually max_num_seqs.
+  int32_t max_launch_jobs = 256;
+  // Jobs whose scores exist at one time: scratch grows with it (CPU 2-4, GPU 16).
+  int32_t max_batch_jobs = 4;
+  // set_trace() may be called.
+  bool trace = false;
 };
 
 struct CompressorMemory {
   size_t device_bytes = 0;  // part of the memory plan's reserved_bytes
   size_t host_bytes = 0;    // pinned staging of job tables
+};
+
+// Jobs that run() compresses together: of one policy, so that its ops serve all of them.
+struct PlannedBatch {
+  std::vector<CompressJob> jobs;
+  // Why the jobs cannot run, or ok; run() throws it.
+  Status status;
+
+  // The compressor's own.
+  bool is_long = false;   // longer than the score cache: alone, and fewer layers at a time
+  bool has_f = true;      // false: F is made of the last window (method.md 3.2)
+  int32_t first_row = 0;  // of the plan's job tables
+  uint64_t plan = 0;
 };
 
 // F of one row that reached a length where it is updated (method.md 3.2). Lengths count KV entries;
@@ -77,20 +95,20 @@ class Compressor {
   // planned without what it needs.
   Status can_run(KvPolicy policy) const;
 
-  // Told of jobs that were enqueued together, or that failed to be: then a part of their work may
-  // be on the stream.
-  using Enqueued = std::function<void(std::span<const CompressJob* const>, const Status&)>;
-  // Jobs of any policies and budgets, at most max_launch_jobs; a sequence in one of them at most.
-  // The result does not depend on which jobs share a launch. `enqueued` hears of every job once, in
-  // batches that end at the place of the stream where it is called: one that fails leaves the
-  // others alone. Without it the first failure is thrown.
-  void launch(std::span<const CompressJob> jobs, Stream& stream, const Enqueued& enqueued = {});
+  // Divides jobs into batches, in the order in which they are to run, and copies their tables to
+  // the device. At most max_launch_jobs of any policies and budgets; a sequence is in one of them
+  // at most. A job that cannot run is in a batch of its own, so that it leaves the others alone.
+  std::vector<PlannedBatch> plan(std::vector<CompressJob> jobs, Stream& stream);
 
-  // At most max_launch_jobs. Before launch() of the same sequences in stream order.
+  // Enqueues a batch of the latest plan(). What is kept does not depend on which jobs share a
+  // batch. When it throws, a part of the work may be on the stream.
+  void run(const PlannedBatch& batch, Stream& stream);
+
+  // At most max_launch_jobs. Before run() of the same sequences in stream order.
   void update_peaks(std::span<const PeakUpdate> updates, Stream& stream);
 
-  // Records what each later compression keeps; null: stop. Waits for the stream in launch() while
-  // it is on. The sink must outlive its use here. Only with limits.trace.
+  // Records what each later compression keeps; null: stop. run() waits for the stream while it
+  // is on. The sink must outlive its use here. Only with limits.trace.
   void set_trace(KvTraceSink* sink);
 
   size_t device_bytes() const;  // allocated; as memory() said

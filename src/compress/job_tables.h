@@ -1,4 +1,4 @@
-// The tables of a launch as one packed run of bytes: 64-bit seeds, then 32-bit arrays of one
+// The tables of a plan as one packed run of bytes: 64-bit seeds, then 32-bit arrays of one
 // element a job, then the block tables. The same layout on the host and on the device.
 #pragma once
 

@@ -142,7 +142,7 @@ bool KvTraceReader::next(KvTraceRecord& r) {
   at_ += id_bytes;
   r.sequence = varint(~uint64_t{0});
   r.job_id = varint(~uint64_t{0});
-  r.policy = static_cast<KvPolicy>(varint(static_cast<uint64_t>(KvPolicy::kRandom)));
+  r.policy = static_cast<KvPolicy>(varint(kNumKvPolicies - 1));
   for (int32_t* field :
        {&r.layer, &r.num_heads, &r.length, &r.keep, &r.history, &r.prompt_length, &r.tokens}) {
     *field = static_cast<int32_t>(varint(kMostInt));

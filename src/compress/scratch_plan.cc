@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "compress/job_tables.h"
-#include "compress/score_stage.h"
+#include "compress/score_ops.h"
 
 namespace zipage {
 

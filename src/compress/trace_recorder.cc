@@ -18,7 +18,7 @@ size_t TraceRecorder::host_bytes(const ScratchPlan& plan, const CompressionModel
          static_cast<size_t>(model.num_kv_heads) * capacity * sizeof(int32_t);
 }
 
-void TraceRecorder::record(std::span<const CompressJob* const> jobs,
+void TraceRecorder::record(std::span<const CompressJob> jobs,
                            const CompressionOpArgs& ops,
                            const float* score,
                            const int32_t* kept,
@@ -31,16 +31,16 @@ void TraceRecorder::record(std::span<const CompressJob* const> jobs,
   backend_.copy(score_.data(), score, rows * capacity * sizeof(float), stream);
   backend_.copy(kept_.data(), kept, rows * stride * sizeof(int32_t), stream);
   size_t row = 0;
-  for (const CompressJob* job : jobs) {
-    record_.sequence = job->sequence;
-    record_.job_id = job->job_id;
-    record_.policy = job->policy;
+  for (const CompressJob& job : jobs) {
+    record_.sequence = job.sequence;
+    record_.job_id = job.job_id;
+    record_.policy = job.policy;
     record_.num_heads = kv_.num_kv_heads;
-    record_.length = job->length;
-    record_.keep = job->keep;
-    record_.history = job->history;
-    record_.prompt_length = job->prompt_length;
-    record_.tokens = job->length + job->position_offset;
+    record_.length = job.length;
+    record_.keep = job.keep;
+    record_.history = job.history;
+    record_.prompt_length = job.prompt_length;
+    record_.tokens = job.length + job.position_offset;
     const auto slot_entries = heads * static_cast<size_t>(kv_.score_capacity);
     for (int32_t l = 0; l < ops.num_layers; ++l) {
       record_.layer = ops.layer_begin + l;
@@ -48,7 +48,7 @@ void TraceRecorder::record(std::span<const CompressJob* const> jobs,
       record_.scores.clear();
       const int32_t* positions = kv_.layers[record_.layer].positions;
       backend_.copy(positions_.data(),
-                    positions + static_cast<size_t>(job->slot.value()) * slot_entries,
+                    positions + static_cast<size_t>(job.slot.value()) * slot_entries,
                     slot_entries * sizeof(int32_t), stream);
       backend_.synchronize(stream);
       for (size_t head = 0; head < heads; ++head, ++row) {
@@ -56,7 +56,7 @@ void TraceRecorder::record(std::span<const CompressJob* const> jobs,
         const float* score_row = score_.as<float>() + row * capacity;
         const int32_t* position_row =
             positions_.as<int32_t>() + head * static_cast<size_t>(kv_.score_capacity);
-        for (int32_t i = 0; i < job->keep; ++i) {
+        for (int32_t i = 0; i < job.keep; ++i) {
           record_.positions.push_back(position_row[i]);
           record_.scores.push_back(score_row[kept_row[i]]);
         }

@@ -21,7 +21,7 @@ class TraceRecorder {
   void set_sink(KvTraceSink* sink) { sink_ = sink; }
   // After compaction of the layers of `ops`. score and kept lie on the device; kept rows are
   // batch.max_keep long.
-  void record(std::span<const CompressJob* const> jobs,
+  void record(std::span<const CompressJob> jobs,
               const CompressionOpArgs& ops,
               const float* score,
               const int32_t* kept,

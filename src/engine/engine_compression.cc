@@ -1,7 +1,7 @@
 // The engine's compressions (method.md 6): launched after a step's commit, reported to the
 // scheduler at the step boundary after they are done.
 #include <algorithm>
-#include <functional>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/engine_impl.h"
@@ -30,20 +30,25 @@ void EngineImpl::launch_compressions(std::vector<CompressJob> jobs) {
     begin = parts_.backend->create_event();
     begin->record(stream);
   }
-  const auto enqueued = [&](std::span<const CompressJob* const> batch, const Status& status) {
+  for (PlannedBatch& batch : parts_.compressor->plan(std::move(jobs), stream)) {
+    Status status;
+    try {
+      parts_.compressor->run(batch, stream);
+    } catch (...) {
+      status = current_exception_status();
+    }
     if (async && status.ok()) {
-      InFlightCompression flight{{}, std::move(begin), parts_.backend->create_event(), start};
-      for (const CompressJob* job : batch) flight.jobs.push_back(*job);
+      InFlightCompression flight{std::move(batch.jobs), std::move(begin),
+                                 parts_.backend->create_event(), start};
       flight.event->record(stream);
       begin = parts_.backend->create_event();
       begin->record(stream);
       in_flight_.push_back(std::move(flight));
-      return;
+      continue;
     }
     if (!status.ok()) drain(stream);
-    for (const CompressJob* job : batch) end_compression(*job, status);
-  };
-  parts_.compressor->launch(jobs, stream, std::ref(enqueued));
+    for (const CompressJob& job : batch.jobs) end_compression(job, status);
+  }
   if (!async) totals_.compression_seconds += seconds_between(start, SteadyClock::now());
 }
 

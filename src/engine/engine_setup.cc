@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/device_memory.h"
 #include "engine/end_tokens.h"
+#include "kvcache/memory_plan.h"
 #include "model/open_model.h"
 
 namespace zipage {
@@ -60,14 +61,6 @@ int64_t count_parameters(const ModelConfig& c) {
   return layer * c.num_layers + vocab + c.hidden_size;
 }
 
-// The policies that requests of this engine may ask for. Slots are planned for the largest contents
-// only when the cache is capped at all.
-std::vector<KvPolicy> policies_of(const CompressionOptions& c) {
-  if (!c.capped()) return {};
-  return {KvPolicy::kPeak,   KvPolicy::kPaper,   KvPolicy::kAttention, KvPolicy::kRedundancy,
-          KvPolicy::kGlobal, KvPolicy::kRecency, KvPolicy::kRandom};
-}
-
 // What grows with the parts as they are built.
 class Setup {
  public:
@@ -107,6 +100,7 @@ class Setup {
   void check_room_for_model() const;
   void check_room_for_cache(const MemoryPlan& plan, const KvCacheConfig& cache) const;
   int64_t kv_memory_bytes() const;
+  SlotContents served_contents() const;
 
   EngineOptions options_;
   EngineParts parts_;
@@ -308,11 +302,21 @@ int64_t Setup::kv_memory_bytes() const {
   return std::max<int64_t>(0, static_cast<int64_t>(allowed - used));
 }
 
+// Any request may ask for any policy, so slots hold what all of them need.
+SlotContents Setup::served_contents() const {
+  SlotContents contents;
+  if (!compression_.capped()) return contents;
+  for (const KvPolicyTraits& policy : kKvPolicies) {
+    contents |= slot_contents(options_.compression.for_policy(policy.policy));
+  }
+  if (parts_.kv_trace) contents.positions = true;
+  return contents;
+}
+
 void Setup::make_cache() {
   const ModelConfig& c = parts_.config;
   const EngineOptions& o = options_;
   Backend& backend = *parts_.backend;
-  const std::vector<KvPolicy> policies = policies_of(compression_);
   const KvCacheConfig cache{.dtype = kv_dtype_,
                             .query_dtype = backend.activation_dtype(),
                             .num_layers = c.num_layers,
@@ -324,7 +328,7 @@ void Setup::make_cache() {
                             .max_model_len = o.max_model_len,
                             .max_num_seqs = o.max_num_seqs,
                             .max_blocks_per_seq = max_blocks_per_seq_,
-                            .contents = slot_contents(policies),
+                            .contents = served_contents(),
                             .num_blocks_override = o.num_gpu_blocks_override,
                             .swap_space_bytes = static_cast<size_t>(o.swap_space_bytes)};
   const CompressionModel model{.num_layers = c.num_layers,
@@ -414,7 +418,7 @@ void Setup::make_scheduler() {
   s.num_host_blocks = plan.num_host_blocks;
   s.num_host_slots = plan.num_host_slots;
   s.enable_prefix_caching = options_.enable_prefix_caching;
-  s.compression = compression_;
+  s.compression = options_.compression;
   parts_.scheduler = Scheduler::create(s);
 }
 

@@ -51,14 +51,25 @@ void plan_swap(const KvCacheConfig& config, MemoryPlan& plan) {
 
 }  // namespace
 
-SlotContents slot_contents(std::span<const KvPolicy> policies) {
+SlotContents& SlotContents::operator|=(const SlotContents& other) {
+  queries |= other.queries;
+  scores |= other.scores;
+  positions |= other.positions;
+  return *this;
+}
+
+bool SlotContents::has(const SlotContents& needed) const {
+  return (queries || !needed.queries) && (scores || !needed.scores) &&
+         (positions || !needed.positions);
+}
+
+SlotContents slot_contents(const CompressionOptions& options) {
+  const KvPolicyTraits& policy = traits_of(options.kv_policy);
   SlotContents contents;
-  for (const KvPolicy policy : policies) {
-    contents.positions = true;
-    contents.queries |= policy != KvPolicy::kRecency && policy != KvPolicy::kRandom;
-    contents.scores |=
-        policy == KvPolicy::kPeak || policy == KvPolicy::kPaper || policy == KvPolicy::kGlobal;
-  }
+  contents.queries = policy.needs_queries;
+  contents.scores = policy.needs_f;
+  contents.positions = policy.reads_positions || (policy.has_redundancy && options.derotate) ||
+                       options.sink_tokens > 0 || options.protect_prompt;
   return contents;
 }
 

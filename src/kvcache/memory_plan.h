@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 
 #include "zipage/options.h"
@@ -17,17 +16,22 @@
 
 namespace zipage {
 
-// What the policies in use need in a compression slot.
+// What a compression slot holds beside the request's id.
 struct SlotContents {
-  // peak, paper, attention, redundancy, global.
+  // The ring of the last w query vectors.
   bool queries = false;
-  // F: peak, paper, global.
+  // F of each entry.
   bool scores = false;
-  // Every policy of a capped cache.
+  // Of each entry; without them entries count as if none before them had been evicted.
   bool positions = false;
+
+  SlotContents& operator|=(const SlotContents& other);
+  // Whether a slot with these contents serves a policy that needs `needed`.
+  bool has(const SlotContents& needed) const;
 };
-// The union over `policies` (the engine's and those that requests may ask for).
-SlotContents slot_contents(std::span<const KvPolicy> policies);
+// What the policy of `options` needs, by its traits and by the options that read positions.
+// `options`: for_policy() or resolved().
+SlotContents slot_contents(const CompressionOptions& options);
 
 struct KvCacheConfig {
   // Of K and V.

@@ -79,10 +79,8 @@ Status SchedulerImpl::can_ever_run(const SequenceSpec& spec) const {
     if (rules.needs_slot && slots_.size() == 0) {
       return invalid("kv_budget {} needs a compression slot: max_query_slots is 0", spec.kv_budget);
     }
-    const CompressionOptions& c = options_.compression;
-    const int64_t newest_default = spec.kv_policy == KvPolicy::kPeak ? 64 : 0;
-    const int64_t newest =
-        std::max<int64_t>(c.window_size, c.protect_newest.value_or(newest_default));
+    const CompressionOptions c = options_.compression.for_policy(spec.kv_policy);
+    const int64_t newest = std::max(c.window_size, *c.protect_newest);
     const int64_t oldest = std::max<int64_t>(c.sink_tokens, c.protect_prompt ? prompt : 0);
     const bool compresses = rules.max_tokens - 1 >= rules.first_trigger;
     if (compresses && newest + oldest > spec.kv_budget) {

@@ -54,7 +54,7 @@ struct SchedulerOptions {
   bool enable_prefix_caching = true;
   // Admission looks ahead; false: whatever fits now comes in (measurements, tests).
   bool watermark = true;
-  // Resolved; defaults of sequences.
+  // As the user gave them: sequences may have other policies, each with its own defaults.
   CompressionOptions compression;
 };
 

@@ -35,13 +35,14 @@ SequenceRules::SequenceRules(const SchedulerOptions& options, const SequenceSpec
       std::max<int64_t>(window, 4 * static_cast<int64_t>(compression.attention_half_life));
   const int64_t start = std::max<int64_t>(0, capacity - tracked);
   peak_start = static_cast<int32_t>(ceil_div(start, window)) * window;
-  const bool peak = spec.kv_policy == KvPolicy::kPeak;
-  updates_peak = peak;
+  const KvPolicyTraits& policy = traits_of(spec.kv_policy);
+  updates_peak = policy.updates_f;
   // Every query of the window before the first update or compression must reach the slot.
-  slotless_limit = peak ? peak_start : capacity - window;
-  const bool reads_prompt_queries =
-      peak ? prompt_length > peak_start : first_trigger - prompt_length < window;
-  if (reads_prompt_queries) uncached_prompt = std::min(window, prompt_length);
+  slotless_limit = updates_peak ? peak_start : capacity - window;
+  const bool window_reaches_prompt =
+      updates_peak ? prompt_length > peak_start : first_trigger - prompt_length < window;
+  if (policy.needs_queries && window_reaches_prompt)
+    uncached_prompt = std::min(window, prompt_length);
 }
 
 int32_t SequenceRules::final_blocks() const {

@@ -1,5 +1,7 @@
 #include "server/field_table.h"
 
+#include "base/kv_policy_names.h"
+
 namespace zipage::server {
 namespace {
 
@@ -98,8 +100,7 @@ constexpr FieldInfo kFields[] = {
     // Ours
     {"kv_budget", T::kAny, kGenerate, kYes,
      "Tokens kept per layer and KV head, a multiple of the block size; 0 or \"full\": no cap"},
-    {"kv_policy", T::kString, kGenerate, kYes,
-     "peak, paper, attention, redundancy, global, recency or random"},
+    {"kv_policy", T::kString, kGenerate, kYes, kv_policy_names()},
 };
 
 }  // namespace

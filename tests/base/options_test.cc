@@ -13,11 +13,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(OptionsTest, WordsGoBothWays) {
-  for (const char* word :
-       {"peak", "paper", "attention", "redundancy", "global", "recency", "random"}) {
-    const auto parsed = parse_kv_policy(word);
-    ASSERT_TRUE(parsed.ok()) << word;
-    EXPECT_STREQ(to_string(parsed.value()), word);
+  for (const KvPolicyTraits& policy : kKvPolicies) {
+    const auto parsed = parse_kv_policy(policy.name);
+    ASSERT_TRUE(parsed.ok()) << policy.name;
+    EXPECT_EQ(parsed.value(), policy.policy);
+    EXPECT_STREQ(to_string(policy.policy), policy.name);
   }
   EXPECT_EQ(parse_score_reduce("sum").value(), ScoreReduce::kSum);
   EXPECT_EQ(parse_pooling("always").value(), Pooling::kAlways);
@@ -26,14 +26,20 @@ TEST(OptionsTest, WordsGoBothWays) {
   EXPECT_EQ(parse_scheduling("constrained").value(), Scheduling::kConstrained);
 }
 
-TEST(OptionsTest, AnUnknownWordNamesTheFlagAndTheAcceptedOnes) {
-  EXPECT_THAT(parse_kv_policy("Peak").status().message(),
-              AllOf(HasSubstr("--kv-policy"), HasSubstr("'Peak'"), HasSubstr("peak, paper")));
-  EXPECT_THAT(parse_pooling("").status().message(), HasSubstr("first, never, always"));
-  EXPECT_THAT(parse_redundancy("flash2").status().message(), HasSubstr("--redundancy"));
-  EXPECT_THAT(parse_combine("x").status().message(), HasSubstr("--combine"));
-  EXPECT_THAT(parse_score_reduce("x").status().message(), HasSubstr("--score-reduce"));
-  EXPECT_THAT(parse_scheduling("x").status().message(), HasSubstr("--scheduling"));
+// Whose value it is, a flag's or a field's, is the caller's to say.
+TEST(OptionsTest, AnUnknownWordIsQuotedWithTheAcceptedOnes) {
+  EXPECT_EQ(parse_kv_policy("Peak").status().message(),
+            "'Peak' is unknown; expected peak, paper, attention, redundancy, global, recency or "
+            "random");
+  EXPECT_EQ(parse_pooling("").status().message(), "'' is unknown; expected first, never or always");
+  EXPECT_EQ(parse_scheduling("x").status().message(),
+            "'x' is unknown; expected hybrid or constrained");
+  for (const Status& status :
+       {parse_redundancy("flash2").status(), parse_combine("x").status(),
+        parse_score_reduce("x").status(), parse_kv_policy("--kv").status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("is unknown; expected "));
+  }
 }
 
 TEST(OptionsTest, DefaultsDependOnThePolicy) {
@@ -59,6 +65,21 @@ TEST(OptionsTest, DefaultsDependOnThePolicy) {
   EXPECT_EQ(resolved->sink_tokens, 9);
   EXPECT_EQ(resolved->score_weight, 0.5);
   EXPECT_EQ(resolved->protect_newest, 3);
+}
+
+// Requests have policies of their own: each takes its defaults where the user left them open.
+TEST(OptionsTest, EachPolicyOfOneEngineHasItsOwnDefaults) {
+  CompressionOptions options;
+  options.kv_policy = KvPolicy::kRecency;
+  const CompressionOptions peak = options.for_policy(KvPolicy::kPeak);
+  EXPECT_EQ(peak.kv_policy, KvPolicy::kPeak);
+  EXPECT_EQ(peak.sink_tokens, 0);
+  EXPECT_EQ(peak.protect_newest, 64);
+  EXPECT_EQ(peak.score_weight, 0.3);
+  EXPECT_EQ(options.for_policy(KvPolicy::kRecency).sink_tokens, 4);
+  options.protect_newest = 7;
+  EXPECT_EQ(options.for_policy(KvPolicy::kPeak).protect_newest, 7);
+  EXPECT_EQ(options.for_policy(KvPolicy::kPaper).protect_newest, 7);
 }
 
 struct BadOption {

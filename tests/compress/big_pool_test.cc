@@ -180,7 +180,7 @@ std::vector<float> use(Backend& backend, Pool& pool, KvPolicy policy) {
   job.max_blocks = kMaxBlocks;
   job.source = table;
   job.target = {BlockId(pool.blocks[2])};
-  compressor.launch({&job, 1}, *stream);
+  for (const PlannedBatch& batch : compressor.plan({job}, *stream)) compressor.run(batch, *stream);
   token(kBlock, {pool.blocks[2], pool.blocks[3]});
   return result;
 }

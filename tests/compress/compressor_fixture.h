@@ -106,6 +106,13 @@ inline CompressionModel model_of(const CompressionCase& c) {
           c.rope()};
 }
 
+// plan() and run() as the engine calls them; the first failure is thrown.
+inline void compress(Compressor& compressor, std::vector<CompressJob> jobs, Stream& stream) {
+  for (const PlannedBatch& batch : compressor.plan(std::move(jobs), stream)) {
+    compressor.run(batch, stream);
+  }
+}
+
 inline CompressorLimits limits_of_tests() {
   CompressorLimits limits;
   limits.block_size = kBlock;

@@ -43,7 +43,7 @@ TEST_P(CompressorTest, KeepsWhatTheMethodSays) {
     const CompressionOptions& options = settings[i];
     CompressionCase c(*backend, shape_of_tests(), case_jobs(), 11);
     Compressor compressor(*backend, c.view(), model_of(c), options, limits_of_tests());
-    compressor.launch(jobs_of(c, {options.kv_policy}), c.stream());
+    compress(compressor, jobs_of(c, {options.kv_policy}), c.stream());
     const bool has_f = options.kv_policy == KvPolicy::kPeak ||
                        options.kv_policy == KvPolicy::kPaper ||
                        options.kv_policy == KvPolicy::kGlobal;
@@ -62,7 +62,7 @@ TEST_P(CompressorTest, TheProtectedSurvive) {
     for (auto& job : jobs) job.prompt_length = std::min(job.prompt_length, 20);
     CompressionCase c(*backend, shape_of_tests(), jobs, 12);
     Compressor compressor(*backend, c.view(), model_of(c), options, limits_of_tests());
-    compressor.launch(jobs_of(c, {policy}), c.stream());
+    compress(compressor, jobs_of(c, {policy}), c.stream());
     const auto after = c.download();
     for_each_head(c, [&](int j, int l, int h) {
       const auto slots = kept_slots(c, after, j, l, h);
@@ -99,9 +99,9 @@ TEST_P(CompressorTest, TheResultDoesNotDependOnWhatRunsBesideIt) {
     auto jobs = jobs_of(c, mixed);
     if (s.one_by_one) {
       std::reverse(jobs.begin(), jobs.end());
-      for (const auto& job : jobs) compressor.launch({&job, 1}, *stream);
+      for (const auto& job : jobs) compress(compressor, {job}, *stream);
     } else {
-      compressor.launch(jobs, *stream);
+      compress(compressor, jobs, *stream);
     }
     backend->synchronize(*stream);
     const auto after = c.download();
@@ -114,6 +114,40 @@ TEST_P(CompressorTest, TheResultDoesNotDependOnWhatRunsBesideIt) {
   EXPECT_FALSE(first->k == first->v);
 }
 
+TEST_P(CompressorTest, APlanGroupsWhatSharesOpsAndSetsAsideWhatCannotRun) {
+  const auto backend = make_backend(GetParam(), 1);
+  CompressionCase c(*backend, shape_of_tests(), case_jobs(), 20);
+  Compressor compressor(*backend, c.view(), model_of(c), options_of(KvPolicy::kPeak),
+                        limits_of_tests());
+  // Job 3 is longer than the score cache, 4 than its own N_max.
+  auto jobs = jobs_of(c, {KvPolicy::kPeak});
+  jobs[1].policy = KvPolicy::kPaper;
+  jobs[2].keep = jobs[2].length + 1;
+  const auto ids = [](const std::vector<PlannedBatch>& batches) {
+    std::vector<std::vector<uint64_t>> list;
+    for (const PlannedBatch& batch : batches) {
+      list.emplace_back();
+      for (const CompressJob& job : batch.jobs) list.back().push_back(job.job_id);
+    }
+    return list;
+  };
+  using Ids = std::vector<std::vector<uint64_t>>;
+  const auto batches = compressor.plan(jobs, c.stream());
+  EXPECT_EQ(ids(batches), (Ids{{2}, {0}, {4}, {3}, {1}}));
+  EXPECT_FALSE(batches[0].status.ok());
+  EXPECT_THROW(compressor.run(batches[0], c.stream()), Error);
+  for (size_t i = 1; i < batches.size(); ++i) {
+    EXPECT_TRUE(batches[i].status.ok());
+    compressor.run(batches[i], c.stream());
+  }
+  // At most max_batch_jobs, which is 2, share a batch.
+  jobs = jobs_of(c, {KvPolicy::kPaper});
+  EXPECT_EQ(ids(compressor.plan(jobs, c.stream())), (Ids{{0, 1}, {2, 4}, {3}}));
+  // The tables of an earlier plan are gone.
+  EXPECT_ANY_THROW(compressor.run(batches[1], c.stream()));
+  EXPECT_TRUE(compressor.plan({}, c.stream()).empty());
+}
+
 TEST_P(CompressorTest, RandomDrawsAnewWithTheSeedAndTheTokensEvicted) {
   const auto backend = make_backend(GetParam(), 1);
   const auto kept = [&](uint64_t seed) {
@@ -121,7 +155,7 @@ TEST_P(CompressorTest, RandomDrawsAnewWithTheSeedAndTheTokensEvicted) {
     options.random_seed = seed;
     CompressionCase c(*backend, shape_of_tests(), case_jobs(), 14);
     Compressor compressor(*backend, c.view(), model_of(c), options, limits_of_tests());
-    compressor.launch(jobs_of(c, {KvPolicy::kRandom}), c.stream());
+    compress(compressor, jobs_of(c, {KvPolicy::kRandom}), c.stream());
     const auto after = c.download();
     std::vector<std::vector<int>> slots;
     for_each_head(c, [&](int j, int l, int h) { slots.push_back(kept_slots(c, after, j, l, h)); });
@@ -230,9 +264,9 @@ TEST_P(CompressorTest, TheTraceSaysWhatSurvived) {
   {
     KvTraceWriter writer(path);
     compressor.set_trace(&writer);
-    compressor.launch(jobs_of(c, {KvPolicy::kPaper, KvPolicy::kPeak}), c.stream());
+    compress(compressor, jobs_of(c, {KvPolicy::kPaper, KvPolicy::kPeak}), c.stream());
     compressor.set_trace(nullptr);
-    compressor.launch({}, c.stream());
+    compress(compressor, {}, c.stream());
   }
   const auto after = c.download();
   KvTraceReader reader(path);
@@ -292,9 +326,9 @@ TEST_P(CompressorTest, BadOptionsAndMissingMemoryAreErrors) {
   bare.layers = layers.data();
   Compressor compressor(*backend, bare, model_of(c), options_of(KvPolicy::kRecency),
                         limits_of_tests());
-  EXPECT_THROW(compressor.launch(jobs_of(c, {KvPolicy::kPeak}), c.stream()), Error);
-  EXPECT_THROW(compressor.launch(jobs_of(c, {KvPolicy::kAttention}), c.stream()), Error);
-  compressor.launch(jobs_of(c, {KvPolicy::kRecency}), c.stream());
+  EXPECT_THROW(compress(compressor, jobs_of(c, {KvPolicy::kPeak}), c.stream()), Error);
+  EXPECT_THROW(compress(compressor, jobs_of(c, {KvPolicy::kAttention}), c.stream()), Error);
+  compress(compressor, jobs_of(c, {KvPolicy::kRecency}), c.stream());
   const auto after = c.download();
   EXPECT_TRUE(after.scores == c.before().scores);
 }

@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, FailedCompression, ::testing::Bool(), [](const a
 TEST_F(EngineFaults, AStepThatFailsEndsItsRequestsAndLeavesAnEngine) {
   for (const bool late : {false, true}) {
     testing::UnrulyBackend::Behaviour behaviour;
-    if (late) behaviour.kind = "elsewhere";  // samples are read a step later
+    behaviour.late = late;
     TinyEngine tiny(options_, std::move(behaviour));
     const Request r = tiny_request(4, 40, 30);
     tiny.submit(r);
@@ -201,7 +201,7 @@ TEST_F(EngineFaults, ALostDeviceEndsTheEngineNotOneRequestAfterAnother) {
       EngineOptions options = options_;
       options.async_compression = where != std::string("compression in turn");
       testing::UnrulyBackend::Behaviour behaviour;
-      if (late) behaviour.kind = "elsewhere";
+      behaviour.late = late;
       TinyEngine tiny(options, std::move(behaviour));
       for (int i = 0; i < 20; ++i) tiny.submit(tiny_request(i, 40, 60));  // four of them wait
       for (int i = 0; i < 3; ++i) ASSERT_TRUE(tiny.step());
@@ -280,7 +280,7 @@ TEST_F(EngineFaults, NothingIsAllocatedAfterTheStart) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 40; ++i) {
     Request r = tiny_request(i, i % 5 == 0 ? 200 : 20 + i, 60);
-    r.sampling.kv_policy = static_cast<KvPolicy>(i % 7);
+    r.sampling.kv_policy = kKvPolicies[static_cast<size_t>(i) % kNumKvPolicies].policy;
     if (i % 3 == 0) r.sampling.repetition_penalty = 1.1;
     ids.push_back(tiny.submit(r));
   }

@@ -82,10 +82,10 @@ TEST(SamplingLimitsTest, WhereNoTokenIsLeftTheSequenceEndsWithAnError) {
 // runs ahead the step after has begun with that token by then.
 TEST(SamplingLimitsTest, LogitsWithoutANumberEndTheSequence) {
   const testing::TinyModel model;
-  for (const char* kind : {"", "elsewhere"}) {
+  for (const bool late : {false, true}) {
     for (const float logit : {std::numeric_limits<float>::quiet_NaN(), kForbidden}) {
       testing::UnrulyBackend::Behaviour behaviour;
-      behaviour.kind = kind;
+      behaviour.late = late;
       int step = 0;
       behaviour.before_sample = [&](const SampleArgs& args) {
         if (++step != 4) return;
@@ -211,9 +211,9 @@ TEST(SamplingLimitsTest, APromptAloneMayFillTheContext) {
   EngineOptions options = tiny_options(model);
   for (const int64_t budget : {kFullKv, int64_t{2 * kTinyBlock}}) {
     options.compression.kv_budget = budget;
-    for (const char* kind : {"", "elsewhere"}) {
+    for (const bool late : {false, true}) {
       testing::UnrulyBackend::Behaviour behaviour;
-      behaviour.kind = kind;
+      behaviour.late = late;
       TinyEngine tiny(options, behaviour);
       for (const int length : {1, 16, 511, 512}) {
         Request request = tiny_request(3, length, 0);

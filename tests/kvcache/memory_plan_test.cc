@@ -35,19 +35,47 @@ TEST(MemoryPlanTest, BytesOfABlockAndASlot) {
   EXPECT_EQ(kv_slot_bytes(recency), entries * 4u);
 }
 
-TEST(MemoryPlanTest, ContentsFollowThePolicies) {
-  const auto of = [](std::initializer_list<KvPolicy> policies) {
-    const SlotContents c = slot_contents(std::vector<KvPolicy>(policies));
-    return int{c.queries} * 4 + int{c.scores} * 2 + int{c.positions};
-  };
-  EXPECT_EQ(of({}), 0);
-  EXPECT_EQ(of({KvPolicy::kRecency}), 1);
-  EXPECT_EQ(of({KvPolicy::kRandom}), 1);
-  EXPECT_EQ(of({KvPolicy::kAttention}), 5);
-  EXPECT_EQ(of({KvPolicy::kRedundancy}), 5);
-  EXPECT_EQ(of({KvPolicy::kGlobal}), 7);
-  EXPECT_EQ(of({KvPolicy::kRandom, KvPolicy::kPaper}), 7);
-  EXPECT_EQ(of({KvPolicy::kPeak}), 7);
+std::string contents_of(const CompressionOptions& options, KvPolicy policy) {
+  const SlotContents c = slot_contents(options.for_policy(policy));
+  return std::string(c.queries ? "Q" : "") + (c.scores ? "F" : "") + (c.positions ? "P" : "");
+}
+
+TEST(MemoryPlanTest, ContentsFollowThePolicy) {
+  const CompressionOptions o;
+  EXPECT_EQ(contents_of(o, KvPolicy::kPeak), "QFP");
+  EXPECT_EQ(contents_of(o, KvPolicy::kPaper), "QF");
+  EXPECT_EQ(contents_of(o, KvPolicy::kAttention), "Q");
+  EXPECT_EQ(contents_of(o, KvPolicy::kRedundancy), "Q");
+  EXPECT_EQ(contents_of(o, KvPolicy::kGlobal), "QF");
+  EXPECT_EQ(contents_of(o, KvPolicy::kRecency), "P");  // of its 4 sinks
+  EXPECT_EQ(contents_of(o, KvPolicy::kRandom), "P");
+}
+
+TEST(MemoryPlanTest, ContentsFollowTheOptionsThatReadPositions) {
+  CompressionOptions o;
+  o.derotate = true;
+  EXPECT_EQ(contents_of(o, KvPolicy::kPaper), "QFP");
+  EXPECT_EQ(contents_of(o, KvPolicy::kRedundancy), "QP");
+  EXPECT_EQ(contents_of(o, KvPolicy::kAttention), "Q");  // compares no keys
+  o = {};
+  o.sink_tokens = 2;
+  EXPECT_EQ(contents_of(o, KvPolicy::kAttention), "QP");
+  o = {};
+  o.protect_prompt = true;
+  EXPECT_EQ(contents_of(o, KvPolicy::kGlobal), "QFP");
+}
+
+TEST(MemoryPlanTest, ASlotOfSeveralPoliciesHoldsWhatEachNeeds) {
+  const CompressionOptions o;
+  const SlotContents paper = slot_contents(o.for_policy(KvPolicy::kPaper));
+  const SlotContents recency = slot_contents(o.for_policy(KvPolicy::kRecency));
+  SlotContents both = paper;
+  both |= recency;
+  EXPECT_TRUE(both.has(paper) && both.has(recency));
+  EXPECT_TRUE(both.has(slot_contents(o.for_policy(KvPolicy::kPeak))));
+  EXPECT_FALSE(paper.has(recency));
+  EXPECT_FALSE(recency.has(paper));
+  EXPECT_TRUE(paper.has(SlotContents()));
 }
 
 // Eq. 1 and 2 over random shapes: the plan fits, and no larger M or N_total does.

@@ -66,6 +66,28 @@ TEST(OversizeRequest, APromptAboveThePoolIsRefusedAndStarvesNobody) {
   EXPECT_FALSE(driver.scheduler().has_unfinished());
 }
 
+// What is protected follows the policy of the request, not the engine's.
+TEST(OversizeRequest, ProtectionIsThatOfTheRequestsPolicy) {
+  SchedulerOptions options = small_options();
+  options.block_size = 16;
+  options.num_blocks = 40;
+  options.max_model_len = 200;
+  options.max_blocks_per_seq = 6;
+  options.compression.protect_newest.reset();
+  options.compression.protect_prompt = true;
+  options.compression.kv_policy = KvPolicy::kRecency;
+  const auto scheduler = Scheduler::create(options);
+  SequenceSpec spec = spec_of(1, 20, 0, 80);
+  spec.max_new_tokens = 120;
+  spec.kv_policy = KvPolicy::kPaper;  // the window's 2 and 20 of the prompt
+  EXPECT_TRUE(scheduler->can_ever_run(spec).ok());
+  spec.kv_policy = KvPolicy::kPeak;  // 64 and 20
+  const Status status = scheduler->can_ever_run(spec);
+  EXPECT_NE(status.message().find("84 entries are protected (64 newest, 0 sinks, 20 of"),
+            std::string::npos)
+      << status.message();
+}
+
 TEST(OversizeRequest, MoreProtectedThanKeptIsRefused) {
   SchedulerOptions options = small_options();
   options.compression.protect_prompt = true;
