@@ -1,6 +1,5 @@
 #include "model/families/family.h"
 
-#include <array>
 #include <limits>
 
 #include "base/error.h"
@@ -21,8 +20,9 @@ constexpr int64_t kMaxWindow = std::numeric_limits<int64_t>::max();
 }  // namespace
 
 std::span<const ModelFamily* const> model_families() {
-  static const std::array<const ModelFamily*, 4> kFamilies = {&llama_family(), &mistral_family(),
-                                                              &qwen2_family(), &qwen3_family()};
+#define ZIPAGE_FAMILY_POINTER(name) &name##_family(),
+  static const ModelFamily* const kFamilies[] = {ZIPAGE_MODEL_FAMILIES(ZIPAGE_FAMILY_POINTER)};
+#undef ZIPAGE_FAMILY_POINTER
   return kFamilies;
 }
 

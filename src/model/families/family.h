@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "model/families/family_list.h"
+
 namespace zipage {
 
 class JsonValue;
@@ -33,10 +35,9 @@ struct ModelFamily {
   void (*set_gguf)(ModelConfig& config);
 };
 
-const ModelFamily& llama_family();
-const ModelFamily& mistral_family();
-const ModelFamily& qwen2_family();
-const ModelFamily& qwen3_family();
+#define ZIPAGE_DECLARE_FAMILY(name) const ModelFamily& name##_family();
+ZIPAGE_MODEL_FAMILIES(ZIPAGE_DECLARE_FAMILY)
+#undef ZIPAGE_DECLARE_FAMILY
 
 std::span<const ModelFamily* const> model_families();
 // Null when unknown.
