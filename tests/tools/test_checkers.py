@@ -96,6 +96,15 @@ class RealDocs(unittest.TestCase):
             with self.subTest(span=span):
                 self.assertEqual(len(self.found(f"text `{span}` text")), 1, span)
 
+    def test_ops_are_members_of_the_backend(self):
+        self.assertEqual(self.found("`Backend::sample` and `Backend::top_k`"), [])
+        self.assertEqual(len(self.found("`Backend::unheard_of_op`")), 1)
+
+    def test_what_an_example_adds_need_not_exist(self):
+        self.assertEqual(len(self.found("`unheard_of_op` and `src/model/families/unheard_of_op.cc`")), 2)
+        self.assertEqual(self.found("<!-- the example adds: unheard_of_op -->\n`unheard_of_op` and "
+                                    "`src/model/families/unheard_of_op.cc`"), [])
+
     def test_commands_that_do_not_exist_are_found(self):
         for line in ("script/gone", "script/build --gone", "cmake --preset gone", "cmake --build build/asan --target gone",
                      "build/release/bench/gone 1", "python -m zipage.gone", "bin/zipage run models/gone"):
