@@ -88,6 +88,8 @@ class Tokenizer {
   virtual std::vector<std::string> warnings() const { return {}; }
 
   virtual bool has_chat_template() const = 0;
+  // The source of the model's chat template as its files have it; empty when there is none.
+  virtual std::string chat_template() const { return {}; }
   // Renders a prompt. `messages_json` is a JSON array of objects {"role", "content", ...}.
   virtual Result<std::string> apply_chat_template(const std::string& messages_json,
                                                   const ChatOptions& options = {}) const = 0;

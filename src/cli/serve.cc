@@ -20,7 +20,8 @@ using server::ServerOptions;
 struct ServeCommand {
   EngineFlags engine;
   ServerOptions options;
-  std::string max_body, max_header, stream_buffer, port = "8000";
+  std::string max_body, max_body_memory, max_header, stream_buffer, port = "8000";
+  bool exit_on_engine_error = true;
   int64_t keep_alive_seconds = 75, read_seconds = 30, write_seconds = 30;
 
   void add_to(CLI::App& sub);
@@ -46,6 +47,12 @@ void ServeCommand::add_to(CLI::App& sub) {
   sub.add_option("--api-key", options.api_keys,
                  "A key that clients may use (repeatable); guards all but /health and /ping");
   sub.add_flag("--open-metrics", options.open_metrics, "/metrics without an API key");
+  add_list(sub, "--allowed-hosts", options.allowed_hosts,
+           "Without --api-key: names that clients may ask for in Host, besides addresses and local "
+           "names; *.example.org, or * for any");
+  sub.add_flag("--exit-on-engine-error,!--no-exit-on-engine-error", exit_on_engine_error,
+               "End with exit code 1 when the engine has failed for good, so that a supervisor "
+               "starts it again (default); otherwise /health says 503 from then on");
   sub.add_option("--ssl-certfile", options.ssl_certfile, "PEM file of the certificate: serve TLS");
   sub.add_option("--ssl-keyfile", options.ssl_keyfile, "PEM file of its private key");
   sub.add_option("--ssl-ca-certs", options.ssl_ca_certs, "PEM file of CAs for client certificates");
@@ -68,7 +75,10 @@ void ServeCommand::add_to(CLI::App& sub) {
 }
 
 void ServeCommand::add_limits(CLI::App& sub) {
-  sub.add_option("--max-body-size", max_body, "Largest request body (default 16MiB)");
+  sub.add_option("--max-body-size", max_body,
+                 "Largest request body (default 16MiB, or 32 bytes a token of --max-model-len)");
+  sub.add_option("--max-body-memory", max_body_memory,
+                 "Most memory for request bodies that come or wait (default 256MiB)");
   sub.add_option("--max-header-size", max_header, "Largest request headers (default 16KiB)");
   sub.add_option("--max-stream-buffer", stream_buffer,
                  "Output that a client may be behind before it is dropped (default 1MiB)");
@@ -102,6 +112,12 @@ ServerOptions ServeCommand::checked(const EngineOptions& engine_options, LogLeve
     if (bytes < 1) fail_invalid("--max-body-size {}: expected at least 1 byte", max_body);
     limits.read.max_body_bytes = static_cast<uint64_t>(bytes);
   }
+  if (!max_body_memory.empty()) {
+    const int64_t bytes = parse_bytes("--max-body-memory", max_body_memory);
+    if (bytes < (1 << 20))
+      fail_invalid("--max-body-memory {}: expected at least 1MiB", max_body_memory);
+    limits.max_body_memory_bytes = static_cast<uint64_t>(bytes);
+  }
   if (!max_header.empty()) {
     const int64_t bytes = parse_bytes("--max-header-size", max_header);
     if (bytes < 256 || bytes > (1 << 24))
@@ -123,6 +139,7 @@ ServerOptions ServeCommand::checked(const EngineOptions& engine_options, LogLeve
   limits.write_timeout = seconds("--timeout-write", write_seconds);
   if (engine_options.max_queued_requests > 0)
     limits.max_queued_requests = engine_options.max_queued_requests;
+  o.exit_on_engine_error = exit_on_engine_error;
   o.log = [threshold](const std::string& level, const std::string& line) {
     log_line(threshold, level, line);
   };
@@ -172,6 +189,8 @@ int ServeCommand::run() const {
   loader.join();
   if (failure) std::rethrow_exception(failure);
   if (model) model->stop();
+  if (const Status reason = server.engine_failure(); !reason.ok())
+    fail(reason.code(), "the engine has failed: {}", reason.message());
   say("stopped");
   return server.stopped_early() ? kExitInterrupted : kExitOk;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <string_view>
 
 #include "server/answer.h"
 
@@ -9,6 +10,8 @@ namespace zipage::server {
 
 const char* error_type(int status) {
   switch (status) {
+    case 403:
+      return "PermissionDeniedError";
     case 401:
       return "AuthenticationError";
     case 404:
@@ -44,6 +47,38 @@ HttpResponse error_response(int status,
   }
   if (status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
   return response;
+}
+
+std::string without_source_places(const std::string& message) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr std::string_view kInPath =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+  std::string text = message;
+  for (const std::string_view end : {".cc:", ".cu:", ".h:", ".cuh:", ".cpp:"}) {
+    for (size_t at = text.find(end); at != std::string::npos; at = text.find(end, at)) {
+      const size_t line = at + end.size();
+      size_t after = std::min(text.find_first_not_of(kDigits, line), text.size());
+      if (after == line) {
+        at = line;
+        continue;
+      }
+      if (text.compare(after, 1, ":") == 0) ++after;
+      if (text.compare(after, 1, " ") == 0) ++after;
+      const size_t before = text.find_last_not_of(kInPath, at);
+      const size_t begin = before == std::string::npos ? 0 : before + 1;
+      text.erase(begin, after - begin);
+      at = begin;
+    }
+  }
+  return text;
+}
+
+HttpResponse engine_error(const Status& error) {
+  const int status = http_status(error.code());
+  if (status == 500)
+    return error_response(status, "internal error; the server's log has the reason");
+  const std::string message = without_source_places(error.message());
+  return error_response(status, message, field_of(message));
 }
 
 int http_status(StatusCode code) {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "zipage/status.h"
 
@@ -23,12 +24,20 @@ class ApiError : public std::runtime_error {
         retry_after_(retry_after) {}
   int status() const { return status_; }
   const std::string& param() const { return param_; }
-  int64_t retry_after() const { return retry_after_; }  // seconds; 0: not known
+  // Seconds; 0: not known.
+  int64_t retry_after() const { return retry_after_; }
+  // Of the answer, besides those that its status needs.
+  const std::vector<Header>& headers() const { return headers_; }
+  ApiError&& with_header(std::string name, std::string value) && {
+    headers_.push_back({std::move(name), std::move(value)});
+    return std::move(*this);
+  }
 
  private:
   int status_;
   std::string param_;
   int64_t retry_after_;
+  std::vector<Header> headers_;
 };
 
 template <typename... Args>
@@ -49,6 +58,13 @@ HttpResponse error_response(int status,
 // The "error" object alone, for an event of a stream.
 std::string error_json(int status, const std::string& message, const std::string& param = {});
 
+// `message` without places in our sources ("src/engine/engine.cc:12: "), which say nothing to a
+// client.
+std::string without_source_places(const std::string& message);
+
+// The answer to an engine's refusal or failure. Of one that is our bug (500) the client is told that
+// the log has the reason; the caller writes it there.
+HttpResponse engine_error(const Status& error);
 // What an engine's refusal is in HTTP.
 int http_status(StatusCode code);
 // The field that an engine's message begins with ("temperature -1: expected ..."); else "".

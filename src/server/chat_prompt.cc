@@ -118,7 +118,7 @@ Prompt read_chat_prompt(Fields& f, const ModelContext& context) {
   auto text = context.tokenizer.apply_chat_template(json::serialize(checked), options);
   if (!text.ok()) fail_field("messages", "{}", text.status().message());
   return tokenize(text.value(), f.boolean("add_special_tokens").value_or(false), context,
-                  "messages");
+                  "messages", f.find("truncate_prompt_tokens") != nullptr);
 }
 
 }  // namespace zipage::server

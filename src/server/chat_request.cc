@@ -8,34 +8,27 @@
 namespace zipage::server {
 namespace {
 
-bool is_empty_list(const boost::json::value& value) {
-  return value.is_array() && value.as_array().empty();
-}
-
-void refuse_tools(Fields& f) {
-  const auto* tools = f.find("tools");
-  f.only("tools", tools == nullptr || is_empty_list(*tools), "[]; tools come later");
-  const auto* choice = f.find("tool_choice");
-  f.only("tool_choice", choice == nullptr || *choice == "none" || *choice == "auto",
-         "none; tools come later");
-  const auto* parallel = f.find("parallel_tool_calls");
-  f.only("parallel_tool_calls", parallel == nullptr || parallel->is_bool(), "true or false");
-  const auto* functions = f.find("functions");
-  f.only("functions", functions == nullptr || is_empty_list(*functions), "[]; tools come later");
-  const auto* call = f.find("function_call");
-  f.only("function_call", call == nullptr || *call == "none" || *call == "auto",
-         "none; tools come later");
+// Tools that no answer may call are as good as none: with "none" any list is accepted, and the
+// template does not see it. `list` and `choice` are tools and tool_choice, or their older names.
+void refuse_tools(Fields& f, const char* list, const char* choice) {
+  const auto* chosen = f.find(choice);
+  const bool none = chosen != nullptr && *chosen == "none";
+  f.only(choice, chosen == nullptr || none || *chosen == "auto", "none; tools come later");
+  const auto* tools = f.find(list);
+  if (tools != nullptr && !tools->is_array())
+    fail_field(list, "expected a list, found {}", shown(*tools));
+  f.only(list, tools == nullptr || none || tools->as_array().empty(),
+         fmt::format("[], or any list with \"{}\": \"none\"; tools come later", choice));
 }
 
 void refuse_others(Fields& f) {
+  refuse_tools(f, "tools", "tool_choice");
+  refuse_tools(f, "functions", "function_call");
+  const auto* parallel = f.find("parallel_tool_calls");
+  f.only("parallel_tool_calls", parallel == nullptr || parallel->is_bool(), "true or false");
   const auto* modalities = f.find("modalities");
   f.only("modalities", modalities == nullptr || *modalities == boost::json::value{"text"},
          "[\"text\"]");
-  const auto* store = f.find("store");
-  f.only("store", store == nullptr || *store == false, "false");
-  const auto* metadata = f.find("metadata");
-  f.only("metadata",
-         metadata == nullptr || (metadata->is_object() && metadata->as_object().empty()), "{}");
   const auto* echo = f.find("echo");
   f.only("echo", echo == nullptr || *echo == false, "false for chat");
 }
@@ -60,7 +53,6 @@ GenerationRequest parse_chat(const boost::json::object& body,
   request.chat = true;
   read_common(f, context, request);
   request.id = "chatcmpl-" + (request.id.empty() ? request_id : request.id);
-  refuse_tools(f);
   refuse_others(f);
   read_logprobs(f, request);
   SamplingParams& p = request.sampling;

@@ -9,11 +9,12 @@ namespace {
 
 void read_prompts(Fields& f, const ModelContext& context, GenerationRequest& request) {
   const bool special = f.boolean("add_special_tokens").value_or(true);
+  const bool cut = f.find("truncate_prompt_tokens") != nullptr;
   const auto* value = f.find("prompt");
   if (value == nullptr) fail_field("prompt", "missing");
   if (value->is_string()) {
     request.prompts.push_back(
-        tokenize(std::string(value->as_string()), special, context, "prompt"));
+        tokenize(std::string(value->as_string()), special, context, "prompt", cut));
     return;
   }
   if (!value->is_array())
@@ -30,7 +31,7 @@ void read_prompts(Fields& f, const ModelContext& context, GenerationRequest& req
   for (const auto& item : list) {
     if (item.is_string() && list[0].is_string()) {
       request.prompts.push_back(
-          tokenize(std::string(item.as_string()), special, context, "prompt"));
+          tokenize(std::string(item.as_string()), special, context, "prompt", cut));
     } else if (item.is_array() && list[0].is_array()) {
       request.prompts.push_back({read_token_ids(item, "prompt"), ""});
     } else {
@@ -71,6 +72,19 @@ GenerationRequest parse_completion(const boost::json::object& body,
   f.only("suffix", !suffix || suffix->empty(), "an empty string");
   read_prompts(f, context, request);
   truncate_prompts(f, context, request);
+  for (Prompt& prompt : request.prompts) {
+    if (request.echo && prompt.text.empty())
+      prompt.text = context.tokenizer.decode(prompt.tokens, /*skip_special_tokens=*/false);
+  }
+  // Each prompt is a request of its own to the engine, with a copy of these.
+  constexpr int64_t kMostEntries = 1 << 20;
+  const int64_t entries = static_cast<int64_t>(request.prompts.size()) * num_list_entries(p);
+  if (request.prompts.size() > 1 && entries > kMostEntries) {
+    fail_field("prompt",
+               "{} prompts with {} entries of logit_bias, token ids and words each are "
+               "more than {} in all",
+               request.prompts.size(), num_list_entries(p), kMostEntries);
+  }
   const int64_t sequences = static_cast<int64_t>(request.prompts.size()) * p.n;
   if (sequences > context.options.limits.max_sequences_per_request) {
     fail_field("n", "{} prompts times n {} are more than {} sequences", request.prompts.size(), p.n,

@@ -1,11 +1,12 @@
 // One client's socket: reads requests one after the other, writes their answers in order.
 //
+// A request is refused as soon as its headers are there where they say that it must be, and its body
+// as soon as it holds too much; what a refused client still sends is taken slowly and thrown away.
 // While an answer is on its way the socket is read too: that is how a client that went away is
 // noticed, and how a pipelined request gets into the buffer.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
@@ -15,10 +16,14 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "server/api_error.h"
+#include "server/fields.h"
 #include "server/request_reader.h"
 #include "server/service.h"
 #include "server/turn.h"
@@ -30,9 +35,13 @@ class ConnectionBase {
  public:
   using Clock = std::chrono::steady_clock;
   virtual ~ConnectionBase() = default;
-  virtual void close() = 0;                       // now
-  virtual void check(Clock::time_point now) = 0;  // its deadlines
-  virtual void close_if_idle() = 0;               // nothing of a request has come
+  // Now, whatever is on its way.
+  virtual void close() = 0;
+  // Its deadlines.
+  virtual void check(Clock::time_point now) = 0;
+  // While the server shuts down: ends when nothing of a request has come. A connection that has not
+  // had a request yet is given a second, as its first one may be on its way.
+  virtual void close_if_idle(Clock::time_point now) = 0;
 };
 
 template <class Stream>
@@ -40,7 +49,9 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   template <typename T>
   using Awaitable = boost::asio::awaitable<T>;
   static constexpr auto kTuple = boost::asio::as_tuple(boost::asio::use_awaitable);
-  static constexpr size_t kMaxAhead = 64 << 10;  // bytes read beyond the request in progress
+  // Bytes read beyond the request in progress.
+  static constexpr size_t kMaxAhead = 64 << 10;
+  static constexpr size_t kSmallRead = 8 << 10, kLargeRead = 64 << 10;
   static constexpr bool kTls = !std::is_same_v<Stream, boost::asio::ip::tcp::socket>;
 
  public:
@@ -65,18 +76,40 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   void check(Clock::time_point now) override {
     if (now < deadline_) return;
     deadline_ = Clock::time_point::max();
-    if (reading_request_ && !timed_out_ && !input_.empty()) {
-      timed_out_ = true;  // a 408 is owed
+    if (reading_request_ && !timed_out_) {
+      // A 408 is owed.
+      timed_out_ = true;
       signal_.cancel();
+    } else if (is_idle() && !ending_) {
+      end();
     } else {
       close();
     }
   }
-  void close_if_idle() override {
-    if (!turn_ && input_.empty() && !reading_request_) close();
+  void close_if_idle(Clock::time_point now) override {
+    if (!is_idle() || ending_) return;
+    if (served_ || now - opened_ > std::chrono::seconds(1)) end();
   }
 
  private:
+  boost::asio::ip::tcp::socket& tcp_socket() {
+    if constexpr (kTls) {
+      return stream_.next_layer();
+    } else {
+      return stream_;
+    }
+  }
+  bool is_idle() {
+    boost::system::error_code ignored;
+    return !turn_ && input_.empty() && !reading_request_ &&
+           stream_.lowest_layer().available(ignored) == 0;
+  }
+  // In good order: serve() says good-bye where the protocol has a word for it.
+  void end() {
+    ending_ = true;
+    set_deadline(std::chrono::seconds(2));
+    signal_.cancel();
+  }
   void set_deadline(std::chrono::seconds after) { deadline_ = Clock::now() + after; }
   void clear_deadline() { deadline_ = Clock::time_point::max(); }
   void start_read();
@@ -84,22 +117,38 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
     co_await signal_.async_wait(kTuple);
     signal_.expires_at(Clock::time_point::max());
   }
+  // What is kept of a request while its body comes.
+  struct Incoming {
+    bool head_seen = false, continue_owed = false;
+    std::shared_ptr<BodyBudget::Lease> lease;
+    std::optional<JsonScan> scan;
+    size_t scanned_bytes = 0;
+  };
+
   Awaitable<bool> read_request(RequestReader& reader);
+  void take_input(RequestReader& reader);
+  void begin_body(RequestReader& reader);
+  void check_body(RequestReader& reader);
   Awaitable<bool> write_all(std::string_view bytes);
   Awaitable<bool> write_turn();
+  Awaitable<void> shut_down_tls();
   Awaitable<void> linger();
   std::shared_ptr<Turn> new_turn(const HttpRequest& request);
 
   Stream stream_;
   Service& service_;
   const Limits& limits_;
-  boost::asio::steady_timer signal_;  // cancelled when there is something to look at
+  // Cancelled when there is something to look at.
+  boost::asio::steady_timer signal_;
+  const Clock::time_point opened_ = Clock::now();
   Clock::time_point deadline_ = Clock::time_point::max();
-  std::array<char, 8192> chunk_{};
-  std::string input_;  // read and not taken
+  std::vector<char> chunk_ = std::vector<char>(kSmallRead);
+  // Read and not taken.
+  std::string input_;
+  Incoming incoming_;
   std::shared_ptr<Turn> turn_;
   bool read_pending_ = false, end_of_input_ = false, closed_ = false;
-  bool reading_request_ = false, timed_out_ = false;
+  bool reading_request_ = false, timed_out_ = false, ending_ = false, served_ = false;
 };
 
 template <class Stream>
@@ -122,7 +171,60 @@ void Connection<Stream>::start_read() {
       });
 }
 
-// False: the connection ends, without or with an answer (then in turn_).
+// The headers are there, and nothing in them is against the request.
+template <class Stream>
+void Connection<Stream>::begin_body(RequestReader& reader) {
+  const HttpRequest& head = reader.head();
+  reader.accept_body(service_.max_body_bytes());
+  if (!head.has_body()) return;
+  incoming_.lease = std::make_shared<BodyBudget::Lease>(service_.body_budget());
+  if (head.method == "POST") incoming_.scan.emplace(service_.count_limits());
+  incoming_.continue_owed = reader.expects_continue();
+  if (head.chunked || head.content_length.value_or(0) > kLargeRead) chunk_.resize(kLargeRead);
+}
+
+// What has come of the body: does it fit, and is it within the limits?
+template <class Stream>
+void Connection<Stream>::check_body(RequestReader& reader) {
+  if (!incoming_.lease) return;
+  const std::string_view body = reader.body();
+  if (!body.empty()) incoming_.continue_owed = false;
+  std::optional<HttpResponse> refusal;
+  if (!incoming_.lease->grow_to(body.size())) {
+    refusal = error_response(503, "the server holds as many request bodies as it may");
+  } else if (incoming_.scan && !incoming_.scan->feed(body.substr(incoming_.scanned_bytes))) {
+    const ApiError error = scan_failure(*incoming_.scan);
+    refusal = error_response(error.status(), error.what(), error.param());
+  }
+  incoming_.scanned_bytes = body.size();
+  if (!refusal) return;
+  turn_ = new_turn(reader.head());
+  service_.refuse_body(reader.head(), turn_, *refusal);
+}
+
+// Sets turn_ when the request is answered already.
+template <class Stream>
+void Connection<Stream>::take_input(RequestReader& reader) {
+  input_.erase(0, reader.feed(input_));
+  if (reader.head_ready() && !incoming_.head_seen) {
+    incoming_.head_seen = true;
+    const auto turn = new_turn(reader.head());
+    if (service_.refuse_head(reader.head(), turn)) {
+      turn_ = turn;
+      return;
+    }
+    begin_body(reader);
+    input_.erase(0, reader.feed(input_));
+  }
+  if (reader.error().status != 0) {
+    turn_ = new_turn({.keep_alive = false});
+    service_.handle_unreadable(reader.error(), turn_);
+  } else if (incoming_.head_seen) {
+    check_body(reader);
+  }
+}
+
+// False: the connection ends. True: a request is whole, or answered already (then in turn_).
 template <class Stream>
 auto Connection<Stream>::read_request(RequestReader& reader) -> Awaitable<bool> {
   set_deadline(limits_.keep_alive_timeout);
@@ -130,14 +232,9 @@ auto Connection<Stream>::read_request(RequestReader& reader) -> Awaitable<bool> 
     if (!input_.empty()) {
       if (!reading_request_) set_deadline(limits_.read_timeout);
       reading_request_ = true;
-      input_.erase(0, reader.feed(input_));
-      if (reader.error().status != 0) {
-        turn_ = new_turn({.keep_alive = false});
-        service_.handle_unreadable(reader.error(), turn_);
-        co_return true;
-      }
-      if (reader.done()) co_return true;
-      if (reader.take_expects_continue()) {
+      take_input(reader);
+      if (turn_ || reader.done()) co_return true;
+      if (std::exchange(incoming_.continue_owed, false)) {
         const bool written = co_await write_all("HTTP/1.1 100 Continue\r\n\r\n");
         if (!written) co_return false;
       }
@@ -147,7 +244,7 @@ auto Connection<Stream>::read_request(RequestReader& reader) -> Awaitable<bool> 
       service_.handle_unreadable({408, "the request did not come in time"}, turn_);
       co_return true;
     }
-    if (end_of_input_ || closed_) co_return false;
+    if (end_of_input_ || closed_ || ending_) co_return false;
     start_read();
     co_await wait();
   }
@@ -194,17 +291,32 @@ auto Connection<Stream>::write_turn() -> Awaitable<bool> {
   co_return false;
 }
 
+// Says that nothing more comes (close_notify), so that the client can tell the end from a cut.
+template <class Stream>
+auto Connection<Stream>::shut_down_tls() -> Awaitable<void> {
+  if constexpr (kTls) {
+    set_deadline(std::chrono::seconds(2));
+    co_await stream_.async_shutdown(kTuple);
+  }
+  co_return;
+}
+
 // A socket that is closed with unread input resets the connection, and the client may lose the
-// answer: takes what comes for a moment.
+// answer: takes what comes for a while, and not faster than a client could be worth.
 template <class Stream>
 auto Connection<Stream>::linger() -> Awaitable<void> {
+  co_await shut_down_tls();
   boost::system::error_code ignored;
-  stream_.lowest_layer().shutdown(boost::asio::ip::tcp::socket::shutdown_send, ignored);
-  set_deadline(std::chrono::seconds(2));
+  boost::asio::ip::tcp::socket& socket = tcp_socket();
+  socket.shutdown(boost::asio::ip::tcp::socket::shutdown_send, ignored);
+  set_deadline(std::chrono::seconds(3));
+  std::vector<char> dropped(kLargeRead);
+  boost::asio::steady_timer pause(stream_.get_executor());
   while (!end_of_input_ && !closed_) {
-    start_read();
-    co_await wait();
-    input_.clear();
+    const auto result = co_await socket.async_read_some(boost::asio::buffer(dropped), kTuple);
+    if (std::get<0>(result)) break;
+    pause.expires_after(std::chrono::milliseconds(4));
+    co_await pause.async_wait(kTuple);
   }
 }
 
@@ -240,19 +352,23 @@ auto Connection<Stream>::serve() -> Awaitable<void> {
     reading_request_ = false;
     clear_deadline();
     if (!usable) break;
+    served_ = true;
     if (!turn_) {
       HttpRequest request = reader.take();
+      request.body_lease = std::move(incoming_.lease);
       turn_ = new_turn(request);
       service_.handle(std::move(request), turn_);
     }
+    incoming_ = {};
+    if (chunk_.size() != kSmallRead && !read_pending_) chunk_ = std::vector<char>(kSmallRead);
     const bool written = co_await write_turn();
     const bool keep = written && turn_->keep_alive() && !service_.draining();
     turn_.reset();
-    if (!keep) {
-      if (written) co_await linger();
-      break;
-    }
+    if (keep) continue;
+    if (written) co_await linger();
+    close();
   }
+  if (!closed_) co_await shut_down_tls();
   close();
 }
 

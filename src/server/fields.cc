@@ -1,16 +1,23 @@
 #include "server/fields.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <limits>
 
 #include "base/check.h"
 #include "server/api_error.h"
+#include "server/text_offsets.h"
 
 namespace zipage::server {
 
 std::string shown(const boost::json::value& value) {
-  std::string text = boost::json::serialize(value);
   constexpr size_t kLongest = 60;
+  boost::json::serializer serializer;
+  serializer.reset(&value);
+  // Only the beginning of what may be megabytes.
+  std::array<char, kLongest + 4> buffer{};
+  std::string text(serializer.read(buffer.data(), buffer.size()));
   if (text.size() > kLongest) {
     size_t end = kLongest;
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
@@ -19,11 +26,20 @@ std::string shown(const boost::json::value& value) {
   return text;
 }
 
-boost::json::object parse_body(std::string_view body) {
+ApiError scan_failure(const JsonScan& scan) {
+  const std::string& field = scan.field();
+  return {400, field, lossy_text(field.empty() ? "body" : field) + ": " + scan.error()};
+}
+
+boost::json::object parse_body(std::string_view body,
+                               const std::shared_ptr<const CountLimits>& limits) {
+  JsonScan scan(limits);
+  if (!scan.feed(body)) throw scan_failure(scan);
   boost::system::error_code error;
   boost::json::parse_options options;
-  options.max_depth = 32;
+  options.max_depth = static_cast<size_t>(limits->depth);
   boost::json::stream_parser parser({}, options);
+  parser.reset(boost::json::make_shared_resource<boost::json::monotonic_resource>());
   size_t used = parser.write_some(body.data(), body.size(), error);
   if (!error && used < body.size()) error = boost::json::error::extra_data;
   if (!error) parser.finish(error);
@@ -41,9 +57,8 @@ boost::json::object parse_body(std::string_view body) {
 Fields::Fields(const boost::json::object& object, unsigned endpoint) : object_(object) {
   for (const auto& member : object) {
     const std::string name(member.key());
-    if (find_field(name, endpoint) == nullptr) {
-      fail_field(name.substr(0, 80), "unknown field; see /openapi.json for those of this endpoint");
-    }
+    if (member.value().is_null() || find_field(name, endpoint) != nullptr) continue;
+    fail_field(name.substr(0, 80), "unknown field; see /openapi.json for those of this endpoint");
   }
 }
 
@@ -62,15 +77,19 @@ std::optional<bool> Fields::boolean(std::string_view name) {
   return value->as_bool();
 }
 
+std::optional<int64_t> exact_integer(const boost::json::value& value) {
+  if (value.is_int64()) return value.as_int64();
+  if (!value.is_double()) return std::nullopt;
+  const double number = value.as_double();
+  // Beyond 2^53 a double is no longer the number that was written; not a number fails this too.
+  if (!(std::fabs(number) <= 0x1p53) || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
 std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64_t high) {
   const auto* value = find(name);
   if (value == nullptr) return std::nullopt;
-  std::optional<int64_t> number;
-  if (value->is_int64()) number = value->as_int64();
-  // Clients in languages without integers send 16.0.
-  if (value->is_double() && value->as_double() == static_cast<double>(static_cast<int64_t>(
-                                                      std::clamp(value->as_double(), -1e15, 1e15))))
-    number = static_cast<int64_t>(value->as_double());
+  const std::optional<int64_t> number = exact_integer(*value);
   if (!number || *number < low || *number > high) {
     fail_field(std::string(name), "expected an integer in [{}, {}], found {}", low, high,
                shown(*value));
@@ -81,9 +100,11 @@ std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64
 std::optional<double> Fields::number(std::string_view name) {
   const auto* value = find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number())
+  const double number = value->is_number() ? value->to_number<double>() : INFINITY;
+  // 1e400 is a JSON number, and no double.
+  if (!std::isfinite(number))
     fail_field(std::string(name), "expected a number, found {}", shown(*value));
-  return value->to_number<double>();
+  return number;
 }
 
 std::optional<std::string> Fields::text(std::string_view name) {
@@ -99,11 +120,10 @@ std::vector<int32_t> read_token_ids(const boost::json::value& value, const std::
   std::vector<int32_t> ids;
   ids.reserve(value.as_array().size());
   for (const auto& item : value.as_array()) {
-    if (!item.is_int64() || item.as_int64() < 0 ||
-        item.as_int64() > std::numeric_limits<int32_t>::max()) {
+    const std::optional<int64_t> id = exact_integer(item);
+    if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max())
       fail_field(field, "expected token ids, found {}", shown(item));
-    }
-    ids.push_back(static_cast<int32_t>(item.as_int64()));
+    ids.push_back(static_cast<int32_t>(*id));
   }
   return ids;
 }
@@ -113,22 +133,27 @@ std::vector<int32_t> Fields::token_ids(std::string_view name) {
   return value == nullptr ? std::vector<int32_t>() : read_token_ids(*value, std::string(name));
 }
 
-std::vector<std::string> Fields::texts(std::string_view name, size_t most) {
+std::vector<std::string> Fields::texts(std::string_view name, size_t most, size_t most_bytes) {
   const auto* value = find(name);
   std::vector<std::string> texts;
   if (value == nullptr) return texts;
+  const std::string field(name);
+  auto add = [&, bytes = size_t{0}](const boost::json::string& text) mutable {
+    bytes += text.size();
+    if (bytes > most_bytes) fail_field(field, "more than {} bytes", most_bytes);
+    texts.emplace_back(text);
+  };
   if (value->is_string()) {
-    texts.emplace_back(value->as_string());
+    add(value->as_string());
     return texts;
   }
-  const std::string field(name);
   if (!value->is_array())
     fail_field(field, "expected a string or a list of strings, found {}", shown(*value));
   if (value->as_array().size() > most)
     fail_field(field, "{} strings; at most {}", value->as_array().size(), most);
   for (const auto& item : value->as_array()) {
     if (!item.is_string()) fail_field(field, "expected strings, found {}", shown(item));
-    texts.emplace_back(item.as_string());
+    add(item.as_string());
   }
   return texts;
 }
@@ -144,6 +169,7 @@ void Fields::only(std::string_view name, bool neutral, std::string_view accepted
 void Fields::finish() const {
   for (const auto& member : object_) {
     const std::string_view name = member.key();
+    if (member.value().is_null()) continue;
     ZIPAGE_CHECK(std::find(seen_.begin(), seen_.end(), name) != seen_.end());
   }
 }

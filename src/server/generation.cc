@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "server/api_error.h"
 #include "server/service.h"
@@ -23,11 +24,8 @@ Generation::Generation(Service& service,
       created_(std::time(nullptr)) {
   const auto n = static_cast<size_t>(request_.sampling.n);
   choices_.resize(request_.prompts.size() * n);
-  for (size_t i = 0; request_.echo && i < echoes_.size(); ++i) {
-    const Prompt& prompt = request_.prompts[i];
-    echoes_[i] =
-        prompt.text.empty() ? service_.model().tokenizer.decode(prompt.tokens, false) : prompt.text;
-  }
+  for (size_t i = 0; request_.echo && i < echoes_.size(); ++i)
+    echoes_[i] = request_.prompts[i].text;
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
     choice.prompt = i / n;
@@ -38,35 +36,20 @@ Generation::Generation(Service& service,
 
 Generation::~Generation() = default;
 
-void Generation::start() {
-  for (size_t i = 0; i < request_.prompts.size(); ++i) {
-    try {
-      submit(i);
-    } catch (...) {
-      exchange_ = nullptr;
-      abort();
-      throw;
-    }
-  }
+void Generation::prepare() {
   const SamplingParams& p = request_.sampling;
-  service_.metrics().request_params(p.n,
-                                    p.max_tokens.value_or(service_.model().info.max_model_len));
+  std::fill(live_of_prompt_.begin(), live_of_prompt_.end(), p.n);
+  live_sequences_ = static_cast<int64_t>(choices_.size());
+  service_.count_sequences(live_sequences_);
   exchange_->on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) {
       self->exchange_ = nullptr;
       self->abort();
     }
   });
-  if (request_.stream) {
-    HttpResponse head;
-    head.content_type = "text/event-stream; charset=utf-8";
-    // Proxies must not collect the events.
-    head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    exchange_->begin_stream(std::move(head));
-  }
 }
 
-void Generation::submit(size_t prompt) {
+Status Generation::submit(size_t prompt) {
   Request request;
   request.prompt_token_ids = request_.prompts[prompt].tokens;
   request.sampling = request_.sampling;
@@ -76,20 +59,76 @@ void Generation::submit(size_t prompt) {
   auto submitted = service_.engine().submit(
       std::move(request), [mailbox = service_.mailbox(), key = key_, prompt](
                               const RequestOutput& output) { mailbox->put(key, prompt, output); });
-  if (!submitted.ok()) {
-    const Status status = submitted.status();
-    throw ApiError(http_status(status.code()), field_of(status.message()), status.message());
-  }
+  if (!submitted.ok()) return submitted.status();
   ids_.push_back(submitted.value());
-  live_of_prompt_[prompt] = request_.sampling.n;
-  live_sequences_ += request_.sampling.n;
-  service_.count_prompts(1);
+  return Status();
+}
+
+void Generation::submit_all() {
+  try {
+    for (size_t i = 0; i < request_.prompts.size() && refusal_.ok(); ++i) refusal_ = submit(i);
+  } catch (const std::exception& error) {
+    refusal_ = Status(StatusCode::kInternal, error.what());
+  }
+  // The engine has its own; these may be large, and are freed where they were made.
+  SamplingParams& p = request_.sampling;
+  p.logit_bias = {};
+  p.allowed_token_ids = {};
+  p.bad_words = {};
+}
+
+// Those that the engine never took are not in progress any more.
+void Generation::drop_unsubmitted() {
+  int64_t dropped = 0;
+  for (size_t i = ids_.size(); i < live_of_prompt_.size(); ++i)
+    dropped += std::exchange(live_of_prompt_[i], 0);
+  live_sequences_ -= dropped;
+  service_.count_sequences(-dropped);
+}
+
+void Generation::started() {
+  started_ = true;
+  if (!refusal_.ok()) {
+    drop_unsubmitted();
+    if (const auto exchange = std::move(exchange_)) {
+      const int status = http_status(refusal_.code());
+      if (status == 500) service_.log("error", request_.id + ": " + refusal_.message());
+      exchange->respond(engine_error(refusal_));
+    }
+    abort();
+    return;
+  }
+  const SamplingParams& p = request_.sampling;
+  service_.metrics().request_params(p.n,
+                                    p.max_tokens.value_or(service_.model().info.max_model_len));
+  if (exchange_ == nullptr) {
+    abort();
+    return;
+  }
+  if (request_.stream) {
+    HttpResponse head;
+    head.content_type = "text/event-stream; charset=utf-8";
+    // Proxies must not collect the events.
+    head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    exchange_->begin_stream(std::move(head));
+  }
+  // What came while the prompts were submitted.
+  if (touched_) flush();
 }
 
 void Generation::abort() {
+  // Before that a worker may be submitting still; started() aborts for whoever is gone by then.
+  if (!started_) return;
   for (size_t i = 0; i < ids_.size(); ++i) {
     if (live_of_prompt_[i] > 0) service_.engine().abort(ids_[i]);
   }
+}
+
+void Generation::fail(const std::string& reason) {
+  service_.log("error", request_.id + ": " + reason);
+  if (const auto exchange = std::move(exchange_))
+    exchange->fail(engine_error(Status(StatusCode::kInternal, reason)));
+  abort();
 }
 
 bool Generation::deliver(Delivery& delivery) {
@@ -150,7 +189,8 @@ void Generation::count(Choice& choice, const Delivery& delivery) {
 
 void Generation::sequence_ended(const Choice& choice, const Delivery& delivery) {
   --live_sequences_;
-  if (--live_of_prompt_[delivery.prompt] == 0) service_.count_prompts(-1);
+  --live_of_prompt_[delivery.prompt];
+  service_.count_sequences(-1);
   FinishedSequence ended;
   ended.reason = delivery.output.finish_reason;
   const auto since = [&](Time time) {
@@ -159,8 +199,8 @@ void Generation::sequence_ended(const Choice& choice, const Delivery& delivery) 
   ended.e2e_seconds = since(delivery.time);
   ended.queue_seconds = delivery.output.queue_seconds;
   if (choice.num_tokens > 0) {
-    ended.prefill_seconds = std::max(0.0, since(choice.first_token) - ended.queue_seconds);
-    ended.decode_seconds = since(choice.last_token) - since(choice.first_token);
+    ended.prefill_seconds = delivery.output.prefill_seconds;
+    ended.decode_seconds = delivery.output.decode_seconds;
   }
   ended.prompt_tokens = delivery.output.num_prompt_tokens;
   ended.generation_tokens = choice.num_tokens;
@@ -184,6 +224,8 @@ Usage Generation::usage() const {
 }
 
 void Generation::flush() {
+  // started() comes back for it.
+  if (!started_) return;
   touched_ = false;
   if (exchange_ == nullptr) return;
   if (!error_.ok()) {

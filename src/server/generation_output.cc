@@ -111,7 +111,36 @@ void Generation::send_chunks() {
   close();
 }
 
+// Thousands of small objects: log-probabilities, or the ids of long prompts.
+bool Generation::is_large_answer() const {
+  constexpr size_t kMostHere = 2048;
+  size_t entries = 0;
+  for (const auto& lists : prompt_logprobs_) {
+    for (const auto& list : lists) entries += list.size();
+  }
+  for (const Choice& choice : choices_) {
+    for (const auto& list : choice.piece.logprobs) entries += 1 + list.size();
+    if (request_.return_token_ids) entries += request_.prompts[choice.prompt].tokens.size() / 8;
+  }
+  return entries > kMostHere;
+}
+
 void Generation::send_answer() {
+  const auto exchange = exchange_;
+  try {
+    // Nothing is delivered any more: whoever builds the answer is alone with it.
+    service_.work(is_large_answer(), exchange, [self = shared_from_this(), exchange] {
+      auto text = std::make_shared<std::string>(self->answer_text());
+      return [text, exchange] { exchange->respond({.body = std::move(*text)}); };
+    });
+  } catch (const ApiError&) {
+    // The workers have too much to do; what is computed is not thrown away.
+    exchange->respond({.body = answer_text()});
+  }
+  exchange_ = nullptr;
+}
+
+std::string Generation::answer_text() {
   json::object answer = answer_head(request_, created_, service_.fingerprint());
   json::array choices;
   for (Choice& choice : choices_) {
@@ -130,16 +159,16 @@ void Generation::send_answer() {
       answer["prompt_token_ids"] = json::value_from(request_.prompts[0].tokens);
     if (request_.prompt_logprobs) answer["prompt_logprobs"] = prompt_logprobs(0);
   }
-  const auto exchange = std::move(exchange_);
-  exchange->respond({.body = json::serialize(answer)});
+  return json::serialize(answer);
 }
 
 void Generation::send_error(const Status& error) {
-  const int status = http_status(error.code());
+  const HttpResponse response = engine_error(error);
+  if (response.status == 500) service_.log("error", request_.id + ": " + error.message());
   if (!request_.stream) {
     const auto exchange = std::move(exchange_);
-    exchange->respond(error_response(status, error.message(), field_of(error.message())));
-  } else if (exchange_->write(sse_event(error_json(status, error.message())))) {
+    exchange->respond(response);
+  } else if (exchange_->write(sse_event(response.body))) {
     close();
   }
   abort();

@@ -22,13 +22,16 @@ struct ModelContext {
   const EngineInfo& info;
   SamplingParams defaults;
   const ServerOptions& options;
-  std::vector<std::string> names;   // served; the first is the main one
-  int64_t longest_token_bytes = 0;  // of the vocabulary
+  // Served; the first is the main one.
+  std::vector<std::string> names;
+  // Of the vocabulary.
+  int64_t longest_token_bytes = 0;
 };
 
 struct Prompt {
   std::vector<int32_t> tokens;
-  std::string text;  // empty when the client sent ids
+  // Empty when the client sent ids and does not want them echoed.
+  std::string text;
 };
 
 struct GenerationRequest {
@@ -40,7 +43,8 @@ struct GenerationRequest {
   std::string cache_salt;
   bool stream = false, include_usage = false, continuous_usage = false;
   bool echo = false;
-  bool drop_output = false;  // max_tokens 0: only the echo is wanted
+  // max_tokens 0: only the echo is wanted.
+  bool drop_output = false;
   bool with_logprobs = false;
   // What the client asked for; with echo the engine is asked for `logprobs` of the prompt too.
   std::optional<int32_t> prompt_logprobs;
@@ -61,9 +65,13 @@ GenerationRequest parse_completion(const boost::json::object& body,
 void read_model(Fields& fields, const ModelContext& context, std::string* model);
 void read_common(Fields& fields, const ModelContext& context, GenerationRequest& request);
 void truncate_prompts(Fields& fields, const ModelContext& context, GenerationRequest& request);
+// A text that is longer than the model's context can be is refused unread, unless it `will_be_cut`.
 Prompt tokenize(const std::string& text,
                 bool add_special_tokens,
                 const ModelContext& context,
-                const std::string& field);
+                const std::string& field,
+                bool will_be_cut = false);
+// Entries of the lists that the engine takes a copy of for each prompt.
+int64_t num_list_entries(const SamplingParams& params);
 
 }  // namespace zipage::server

@@ -1,7 +1,10 @@
 // A request and its answer, without sockets: what handlers see.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,10 +18,21 @@ struct Header {
 
 struct HttpRequest {
   std::string method{}, path{}, query{}, body{};
-  std::vector<Header> headers{};  // names in lower case
-  std::string request_id{};       // X-Request-Id, the client's or ours
+  // Names in lower case.
+  std::vector<Header> headers{};
+  // X-Request-Id, the client's or ours.
+  std::string request_id{};
+  // Whom the request is meant for: the authority of an absolute-form target, else the Host header.
+  std::string host{};
   bool keep_alive = true;
   bool http10 = false;
+  // How the body comes: with a length, in chunks, or (neither) not at all.
+  std::optional<uint64_t> content_length{};
+  bool chunked = false;
+  // What the body takes of the budget for bodies, for as long as it is kept (a BodyBudget::Lease).
+  std::shared_ptr<void> body_lease{};
+
+  bool has_body() const { return chunked || content_length.value_or(0) > 0; }
 
   // The first header of that (lower-case) name; empty when there is none.
   std::string_view header(std::string_view name) const {
@@ -42,6 +56,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual void respond(HttpResponse response) = 0;
+  // After a failure of ours: respond(), or, when an answer has begun already, its end.
+  virtual void fail(HttpResponse response) = 0;
   // Sends the head at once; its body is ignored.
   virtual void begin_stream(HttpResponse head) = 0;
   // Before the writes of a step: false when the client is gone, or so far behind that it is dropped

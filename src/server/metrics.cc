@@ -44,6 +44,15 @@ std::vector<double> iteration_bounds() {
   return bounds;
 }
 
+// A client may send any word as its method; each label value is a time series for ever.
+std::string method_label(const std::string& method) {
+  for (const char* known :
+       {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "none"}) {
+    if (method == known) return method;
+  }
+  return "OTHER";
+}
+
 constexpr const char* kReasons[] = {"stop", "length", "abort", "error"};
 
 double open_files() {
@@ -141,7 +150,7 @@ void Metrics::http_request(const std::string& handler,
                            const std::string& method,
                            int status,
                            double seconds) {
-  ++http_requests_[{handler, method, status}];
+  ++http_requests_[{handler, method_label(method), status}];
   http_seconds_
       .try_emplace(handler,
                    std::vector<double>{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300})

@@ -18,6 +18,7 @@ class WholeAnswer : public Exchange {
   void respond(HttpResponse response) override {
     if (auto answered = std::exchange(answered_, nullptr)) answered(response);
   }
+  void fail(HttpResponse response) override { respond(std::move(response)); }
   void begin_stream(HttpResponse) override { ZIPAGE_CHECK(false); }
   bool ready() override { return true; }
   bool write(std::string_view) override { return false; }
@@ -49,7 +50,8 @@ void Offline::post(const std::string& path,
   } catch (const ApiError& error) {
     exchange->respond(error_response(error.status(), error.what(), error.param()));
   } catch (const std::exception& error) {
-    exchange->respond(error_response(500, error.what()));
+    service_.log("error", path.substr(0, 200) + ": " + error.what());
+    exchange->respond(error_response(500, "internal error; the log has the reason"));
   }
 }
 

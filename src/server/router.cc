@@ -12,6 +12,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models/", handle_model, false, true, false, "One served model"},
     {"POST", "/tokenize", handle_tokenize, false, true, false, "Text or messages to token ids"},
     {"POST", "/detokenize", handle_detokenize, false, true, false, "Token ids to text"},
+    {"GET", "/tokenizer_info", handle_tokenizer_info, false, true, false,
+     "Special tokens and the chat template"},
     {"GET", "/health", handle_health, true, true, true, "200 when requests are served"},
     {"GET", "/v1/health", handle_health, false, true, true, "The same, behind the key"},
     {"GET", "/ping", handle_ping, true, false, false, "200 when the server runs"},

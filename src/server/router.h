@@ -11,15 +11,20 @@ namespace zipage::server {
 
 class Service;
 
-using Handler = void (*)(Service&, const HttpRequest&, const std::shared_ptr<Exchange>&);
+using Handler = void (*)(Service&, HttpRequest&, const std::shared_ptr<Exchange>&);
 
 struct Route {
-  std::string_view method, name;  // a name that ends with "/" takes every path below it
+  // A name that ends with "/" takes every path below it.
+  std::string_view method, name;
   Handler handle;
-  bool open = false;              // without an API key
-  bool needs_engine = false;      // 503 while the model loads
-  bool refused_in_drain = false;  // 503 while the server shuts down
-  std::string_view text;          // for /openapi.json
+  // Without an API key.
+  bool open = false;
+  // 503 while the model loads, and after the engine has failed.
+  bool needs_engine = false;
+  // 503 while the server shuts down.
+  bool refused_in_drain = false;
+  // For /openapi.json.
+  std::string_view text;
 };
 
 std::span<const Route> routes();

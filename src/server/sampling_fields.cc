@@ -31,14 +31,14 @@ void read_sampling(Fields& f, SamplingParams& p) {
     if (*seed != -1) p.seed = static_cast<uint64_t>(*seed);
   }
   set(p.min_tokens, f.integer("min_tokens", 0, kMaxInt));
-  p.stop = f.texts("stop", 64);
+  p.stop = f.texts("stop", 64, 64 << 10);
   p.stop_token_ids = f.token_ids("stop_token_ids");
   set(p.include_stop_str_in_output, f.boolean("include_stop_str_in_output"));
   set(p.ignore_eos, f.boolean("ignore_eos"));
   set(p.skip_special_tokens, f.boolean("skip_special_tokens"));
   if (f.find("allowed_token_ids") != nullptr)
     p.allowed_token_ids = f.token_ids("allowed_token_ids");
-  p.bad_words = f.texts("bad_words", 1024);
+  p.bad_words = f.texts("bad_words", 1024, 64 << 10);
 }
 
 void read_logit_bias(Fields& f, SamplingParams& p) {
@@ -47,6 +47,7 @@ void read_logit_bias(Fields& f, SamplingParams& p) {
   if (!value->is_object())
     fail_field("logit_bias", "expected an object of token ids, found {}", shown(*value));
   for (const auto& member : value->as_object()) {
+    if (member.value().is_null()) continue;
     const std::string_view key = member.key();
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -104,6 +105,15 @@ void read_stream(Fields& f, GenerationRequest& request) {
   }
 }
 
+// {} and {"json": null}.
+bool asks_for_nothing(const boost::json::value& value) {
+  if (!value.is_object()) return false;
+  for (const auto& member : value.as_object()) {
+    if (!member.value().is_null()) return false;
+  }
+  return true;
+}
+
 void refuse_unsupported(Fields& f) {
   const auto* beams = f.find("use_beam_search");
   f.only("use_beam_search", beams == nullptr || *beams == false, "false");
@@ -114,17 +124,27 @@ void refuse_unsupported(Fields& f) {
   f.only("spaces_between_special_tokens", spaces == nullptr || *spaces == true, "true");
   f.only("thinking_token_budget", f.find("thinking_token_budget") == nullptr, "null");
   const auto* structured = f.find("structured_outputs");
-  f.only("structured_outputs",
-         structured == nullptr || (structured->is_object() && structured->as_object().empty()),
+  f.only("structured_outputs", structured == nullptr || asks_for_nothing(*structured),
          "null; structured output comes later");
   const auto* format = f.find("response_format");
   const auto* type =
       format != nullptr && format->is_object() ? format->as_object().if_contains("type") : nullptr;
-  f.only("response_format", format == nullptr || (type != nullptr && *type == "text"),
+  f.only("response_format",
+         format == nullptr || asks_for_nothing(*format) || (type != nullptr && *type == "text"),
          "{\"type\": \"text\"}; structured output comes later");
-  const auto* tier = f.find("service_tier");
-  f.only("service_tier", tier == nullptr || *tier == "auto" || *tier == "default",
-         "auto or default");
+}
+
+// Fields about storing, billing and caching elsewhere: no answer depends on them.
+void read_neutral(Fields& f) {
+  for (const char* name : {"prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
+    (void)f.text(name);
+  (void)f.text("service_tier");
+  (void)f.boolean("store");
+  for (const char* name : {"metadata", "prediction"}) {
+    const auto* value = f.find(name);
+    if (value != nullptr && !value->is_object())
+      fail_field(name, "expected an object, found {}", shown(*value));
+  }
 }
 
 }  // namespace
@@ -146,6 +166,7 @@ void read_common(Fields& f, const ModelContext& context, GenerationRequest& requ
   read_kv(f, request.sampling);
   read_stream(f, request);
   refuse_unsupported(f);
+  read_neutral(f);
   set(request.prompt_logprobs, f.integer("prompt_logprobs", -1, kMaxInt));
   request.sampling.prompt_logprobs = request.prompt_logprobs;
   if (request.stream && request.prompt_logprobs)
@@ -183,14 +204,21 @@ void truncate_prompts(Fields& f, const ModelContext& context, GenerationRequest&
 Prompt tokenize(const std::string& text,
                 bool add_special_tokens,
                 const ModelContext& context,
-                const std::string& field) {
+                const std::string& field,
+                bool will_be_cut) {
   const int64_t most =
       context.info.max_model_len * std::max<int64_t>(1, context.longest_token_bytes);
-  if (static_cast<int64_t>(text.size()) > most) {
+  if (!will_be_cut && static_cast<int64_t>(text.size()) > most) {
     fail_field(field, "{} bytes are more than {} tokens (max_model_len) can be", text.size(),
                context.info.max_model_len);
   }
   return {context.tokenizer.encode(text, {.add_special_tokens = add_special_tokens}), text};
+}
+
+int64_t num_list_entries(const SamplingParams& p) {
+  return static_cast<int64_t>(p.logit_bias.size() +
+                              (p.allowed_token_ids ? p.allowed_token_ids->size() : 0) +
+                              p.stop_token_ids.size() + p.bad_words.size() + p.stop.size());
 }
 
 }  // namespace zipage::server

@@ -1,14 +1,18 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <list>
 #include <mutex>
 #include <openssl/ssl.h>
+#include <thread>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -46,28 +50,39 @@ net::ssl::context tls_context(const ServerOptions& options) {
   return context;
 }
 
+bool lists_any(const std::vector<std::string>& list) {
+  return std::find(list.begin(), list.end(), "*") != list.end();
+}
+
 }  // namespace
 
 class Server::Impl {
  public:
   explicit Impl(ServerOptions options)
       : options_(std::move(options)),
-        acceptor_(io_),
         ticker_(io_),
         signals_(io_),
         service_(options_,
                  [this](std::function<void()> task) { net::post(io_, std::move(task)); }) {
+    if (options_.cors.allow_credentials && lists_any(options_.cors.allowed_origins)) {
+      fail_invalid(
+          "--allow-credentials: not with --allowed-origins '*', which would let any page act with "
+          "its visitor's credentials; name the origins");
+    }
     if (options_.ssl_certfile.empty() != options_.ssl_keyfile.empty())
       fail_invalid("--ssl-certfile, --ssl-keyfile: one without the other");
     if (!options_.ssl_certfile.empty()) tls_.emplace(tls_context(options_));
     listen();
-    net::co_spawn(io_, accept_loop(), net::detached);
+    service_.start_workers(std::thread::hardware_concurrency() > 2 ? 2 : 1,
+                           options_.limits.max_waiting_bodies);
+    for (tcp::acceptor& acceptor : acceptors_)
+      net::co_spawn(io_, accept_loop(acceptor), net::detached);
     tick();
   }
 
-  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  uint16_t port() const { return acceptors_.front().local_endpoint().port(); }
   Service& service() { return service_; }
-  void run() { io_.run(); }
+  void run();
   void set_engine(Engine& engine) {
     net::post(io_, [this, &engine] { service_.set_engine(engine); });
   }
@@ -87,7 +102,10 @@ class Server::Impl {
 
  private:
   void listen();
-  net::awaitable<void> accept_loop();
+  tcp::acceptor bound(const tcp::endpoint& endpoint, bool one_family);
+  bool bind_all(const std::vector<tcp::endpoint>& endpoints);
+  net::awaitable<void> accept_loop(tcp::acceptor& acceptor);
+  bool accept_waiting();
   void admit(tcp::socket socket);
   template <class Connection>
   void start(std::shared_ptr<Connection> connection);
@@ -95,18 +113,76 @@ class Server::Impl {
   void begin_drain();
   void stop_now();
   void tick();
+  bool look_around();
+  bool is_drained(ConnectionBase::Clock::time_point now);
+  bool ends_for_engine(ConnectionBase::Clock::time_point now);
 
   const ServerOptions options_;
   net::io_context io_{1};
   std::optional<net::ssl::context> tls_;
-  tcp::acceptor acceptor_;
+  // One an address that --host stands for.
+  std::list<tcp::acceptor> acceptors_;
   net::steady_timer ticker_;
   net::signal_set signals_;
   Service service_;
   std::unordered_map<ConnectionBase*, std::shared_ptr<ConnectionBase>> connections_;
   ConnectionBase::Clock::time_point drained_ = ConnectionBase::Clock::time_point::max();
+  ConnectionBase::Clock::time_point failed_ = ConnectionBase::Clock::time_point::max();
   bool stopped_early_ = false;
 };
+
+// A bug that throws outside a request's handling ends what it touched, and the server goes on.
+void Server::Impl::run() {
+  while (true) {
+    try {
+      io_.run();
+      break;
+    } catch (const std::exception& error) {
+      service_.log("error", fmt::format("the server's io thread: {}", error.what()));
+    }
+  }
+  service_.stop_workers();
+}
+
+tcp::acceptor Server::Impl::bound(const tcp::endpoint& endpoint, bool one_family) {
+  boost::system::error_code error;
+  tcp::acceptor acceptor(io_);
+  acceptor.open(endpoint.protocol(), error);
+  if (!error && one_family && endpoint.address().is_v6())
+    acceptor.set_option(net::ip::v6_only(true), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(4096, error);
+  if (error) throw boost::system::system_error(error);
+  return acceptor;
+}
+
+// Binds every address that this machine has, all to one port. False: the port that the first was
+// given is taken on another.
+bool Server::Impl::bind_all(const std::vector<tcp::endpoint>& endpoints) {
+  acceptors_.clear();
+  boost::system::error_code missing;
+  for (tcp::endpoint endpoint : endpoints) {
+    if (!acceptors_.empty()) endpoint.port(port());
+    try {
+      acceptors_.push_back(bound(endpoint, endpoints.size() > 1));
+    } catch (const boost::system::system_error& failure) {
+      const boost::system::error_code error = failure.code();
+      const bool taken = error == net::error::address_in_use;
+      if (taken && options_.port == 0 && !acceptors_.empty()) return false;
+      // Without IPv6 in the kernel "localhost" is 127.0.0.1 alone.
+      missing = error;
+      if (!taken && endpoints.size() > 1) continue;
+      fail(StatusCode::kUnavailable, "--host {} --port {}: {}", options_.host, options_.port,
+           error.message());
+    }
+  }
+  if (acceptors_.empty()) {
+    fail(StatusCode::kUnavailable, "--host {} --port {}: {}", options_.host, options_.port,
+         missing.message());
+  }
+  return true;
+}
 
 void Server::Impl::listen() {
   boost::system::error_code error;
@@ -115,31 +191,56 @@ void Server::Impl::listen() {
       resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, error);
   if (error || found.empty())
     fail_invalid("--host {}: {}", options_.host, error ? error.message() : "no such address");
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(4096, error);
-  if (error) {
-    fail(StatusCode::kUnavailable, "--host {} --port {}: {}", options_.host, options_.port,
-         error.message());
+  std::vector<tcp::endpoint> endpoints;
+  // Clients take either of its addresses first, whatever /etc/hosts of this machine says.
+  if (options_.host == "localhost") {
+    endpoints = {{net::ip::address_v4::loopback(), options_.port},
+                 {net::ip::address_v6::loopback(), options_.port}};
+  }
+  for (const auto& entry : found) {
+    const tcp::endpoint endpoint = entry.endpoint();
+    if (std::find(endpoints.begin(), endpoints.end(), endpoint) == endpoints.end())
+      endpoints.push_back(endpoint);
+  }
+  for (int tries = 0; !bind_all(endpoints); ++tries) {
+    if (tries > 20) {
+      fail(StatusCode::kUnavailable, "--host {}: no port is free on all of its addresses",
+           options_.host);
+    }
   }
 }
 
-net::awaitable<void> Server::Impl::accept_loop() {
-  while (acceptor_.is_open()) {
-    auto result = co_await acceptor_.async_accept(net::as_tuple(net::use_awaitable));
+net::awaitable<void> Server::Impl::accept_loop(tcp::acceptor& acceptor) {
+  while (acceptor.is_open()) {
+    auto result = co_await acceptor.async_accept(net::as_tuple(net::use_awaitable));
     const boost::system::error_code error = std::get<0>(result);
     if (error == net::error::operation_aborted || error == net::error::bad_descriptor) co_return;
-    if (!error) {
-      admit(std::move(std::get<1>(result)));
-      continue;
+    std::string failure = error ? error.message() : "";
+    try {
+      if (!error) admit(std::move(std::get<1>(result)));
+    } catch (const std::exception& exception) {
+      failure = exception.what();
     }
+    if (failure.empty()) continue;
     // Out of file descriptors: the next try would fail at once.
-    service_.log("warning", fmt::format("accept: {}", error.message()));
+    service_.log("warning", fmt::format("accept: {}", failure));
     net::steady_timer pause(io_, std::chrono::milliseconds(100));
     co_await pause.async_wait(net::as_tuple(net::use_awaitable));
   }
+}
+
+// Whether a client has connected whom the accept loop has not seen yet; it is admitted.
+bool Server::Impl::accept_waiting() {
+  for (tcp::acceptor& acceptor : acceptors_) {
+    boost::system::error_code error;
+    acceptor.non_blocking(true, error);
+    tcp::socket socket(io_);
+    acceptor.accept(socket, error);
+    if (error) continue;
+    admit(std::move(socket));
+    return true;
+  }
+  return false;
 }
 
 void Server::Impl::admit(tcp::socket socket) {
@@ -176,27 +277,46 @@ void Server::Impl::start(std::shared_ptr<Connection> connection) {
   });
 }
 
+// Whether a drain has nothing left to wait for.
+bool Server::Impl::is_drained(ConnectionBase::Clock::time_point now) {
+  if (!service_.draining() || service_.num_generations() > 0) return false;
+  // The last answers are still being written; clients that go on asking must not keep us.
+  if (drained_ == ConnectionBase::Clock::time_point::max()) drained_ = now;
+  if (now - drained_ > std::chrono::seconds(5)) return true;
+  // Who has connected before the end gets an answer.
+  return connections_.empty() && !accept_waiting();
+}
+
+// Whether the engine has failed, and everybody who waited for it has been told.
+bool Server::Impl::ends_for_engine(ConnectionBase::Clock::time_point now) {
+  service_.check_engine();
+  if (service_.engine_failure().ok() || !options_.exit_on_engine_error) return false;
+  if (failed_ == ConnectionBase::Clock::time_point::max()) failed_ = now;
+  const auto since = now - failed_;
+  return since > std::chrono::seconds(3) ||
+         (since > std::chrono::milliseconds(300) && service_.num_generations() == 0);
+}
+
+// What time alone brings about. True: run() ends.
+bool Server::Impl::look_around() {
+  const auto now = ConnectionBase::Clock::now();
+  std::vector<std::shared_ptr<ConnectionBase>> all;
+  all.reserve(connections_.size());
+  for (const auto& [raw, connection] : connections_) all.push_back(connection);
+  for (const auto& connection : all) {
+    connection->check(now);
+    if (service_.draining()) connection->close_if_idle(now);
+  }
+  return ends_for_engine(now) || is_drained(now);
+}
+
 void Server::Impl::tick() {
   ticker_.expires_after(std::chrono::milliseconds(100));
   ticker_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    const auto now = ConnectionBase::Clock::now();
-    std::vector<std::shared_ptr<ConnectionBase>> all;
-    all.reserve(connections_.size());
-    for (const auto& [raw, connection] : connections_) all.push_back(connection);
-    for (const auto& connection : all) {
-      connection->check(now);
-      if (service_.draining()) connection->close_if_idle();
-    }
-    if (service_.draining() && service_.num_generations() == 0) {
-      // The last answers are still being written; clients that go on asking must not keep us.
-      if (drained_ == ConnectionBase::Clock::time_point::max()) drained_ = now;
-      if (connections_.empty() || now - drained_ > std::chrono::seconds(5)) {
-        io_.stop();
-        return;
-      }
-    }
+    // First: whatever is thrown below, there is a next time.
     tick();
+    if (look_around()) io_.stop();
   });
 }
 
@@ -223,6 +343,8 @@ void Server::Impl::stop_now() {
   service_.abort_all();
   io_.stop();
 }
+
+Status Server::engine_failure() const { return impl_->service().engine_failure(); }
 
 Server::Server(ServerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Server::~Server() = default;

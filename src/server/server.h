@@ -26,7 +26,9 @@ class Server {
   // stopped before it or the server goes.
   void set_engine(Engine& engine);
 
-  // Serves on this thread until stop(), or until a drain has nothing left to wait for.
+  // Serves on this thread until stop(), until a drain has nothing left to wait for, or (with
+  // ServerOptions::exit_on_engine_error) until the engine has failed. Nothing touches the engine
+  // after it.
   void run();
   // SIGINT and SIGTERM drain; the second stops at once. Before run().
   void handle_signals();
@@ -36,6 +38,8 @@ class Server {
   void stop();
   // A signal (or stop()) ended run() before its requests were finished.
   bool stopped_early() const;
+  // Why the engine serves no more; ok while it does. After run().
+  Status engine_failure() const;
 
  private:
   class Impl;

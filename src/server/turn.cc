@@ -37,6 +37,8 @@ const char* reason_phrase(int status) {
       return "Bad Request";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -47,12 +49,16 @@ const char* reason_phrase(int status) {
       return "Content Too Large";
     case 415:
       return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
     case 429:
       return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
     case 500:
       return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
     case 503:
       return "Service Unavailable";
     case 505:
@@ -99,6 +105,14 @@ void Turn::respond(HttpResponse response) {
   write_head(response, false);
   if (!options_.head_only && response.status != 204) output_ += response.body;
   end();
+}
+
+void Turn::fail(HttpResponse response) {
+  if (started_) {
+    abandon();
+  } else {
+    respond(std::move(response));
+  }
 }
 
 void Turn::begin_stream(HttpResponse head) {

@@ -25,6 +25,7 @@ class Turn : public Exchange {
   Turn(TurnOptions options, std::function<void()> wake);
 
   void respond(HttpResponse response) override;
+  void fail(HttpResponse response) override;
   void begin_stream(HttpResponse head) override;
   bool ready() override;
   bool write(std::string_view bytes) override;

@@ -47,6 +47,9 @@ class TokenizerImpl : public Tokenizer {
     }
     raw_tokens_ = AddedTokenFinder(std::move(raw));
     normalized_tokens_ = AddedTokenFinder(std::move(normalized));
+    if (const auto found = parts.chat_templates.find("default");
+        found != parts.chat_templates.end())
+      template_source_ = found->second;
     for (const auto& [name, source] : parts.chat_templates) {
       if (source.empty()) continue;
       try {
@@ -101,6 +104,7 @@ class TokenizerImpl : public Tokenizer {
   bool has_chat_template() const override {
     return !templates_.empty() || !template_errors_.empty();
   }
+  std::string chat_template() const override { return template_source_; }
   Result<std::string> apply_chat_template(const std::string& messages_json,
                                           const ChatOptions& options) const override {
     try {
@@ -173,6 +177,7 @@ class TokenizerImpl : public Tokenizer {
   std::optional<int32_t> eos_id_;
   std::map<std::string, std::string> named_tokens_;
   std::vector<std::string> warnings_;
+  std::string template_source_;
   StringTable tokens_;
   StringIndex ids_;
   AddedTokenFinder raw_tokens_;

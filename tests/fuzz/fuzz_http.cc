@@ -42,7 +42,7 @@ struct World {
     engine.step();
     for (size_t t = 0; t < tasks.size(); ++t) tasks[t]();
     tasks.clear();
-    if (service.num_generations() != 0 || service.num_unfinished_prompts() != 0) __builtin_trap();
+    if (service.num_generations() != 0 || service.num_unfinished_sequences() != 0) __builtin_trap();
     engine.requests.clear();
     engine.aborted.clear();
   }
@@ -57,7 +57,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     server::RequestReader reader(world.service.options().limits.read);
     input.remove_prefix(reader.feed(input));
     auto turn = std::make_shared<server::Turn>(server::TurnOptions{}, [] {});
-    if (reader.error().status != 0) {
+    if (reader.head_ready() && !world.service.refuse_head(reader.head(), turn)) {
+      reader.accept_body(world.service.max_body_bytes());
+      input.remove_prefix(reader.feed(input));
+    }
+    if (turn->started()) {
+      // Refused by its headers.
+    } else if (reader.error().status != 0) {
       world.service.handle_unreadable(reader.error(), turn);
     } else if (reader.done()) {
       world.service.handle(reader.take(), turn);

@@ -296,7 +296,7 @@ def http():
     for path in ("/v1/models", "/v1/models/fake", "/health", "/ping", "/version", "/load", "/openapi.json"):
         yield request("GET", path, None, "Connection: keep-alive", "Authorization: Bearer k")
     yield request("OPTIONS", "/v1/completions", None, "Origin: http://a.example", "Access-Control-Request-Method: POST")
-    yield request("HEAD", "/health", version="1.0") + b"GET / HTTP/1.1\r\n\r\n"
+    yield request("HEAD", "/health", version="1.0") + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     text = json.dumps(completion).encode()
     chunks = b"%x\r\n%s\r\n%x;ext=1\r\n%s\r\n0\r\nTrailer: x\r\n\r\n" % (9, text[:9], len(text) - 9, text[9:])
     yield request("POST", "/v1/completions", chunks, "Transfer-Encoding: chunked", "Expect: 100-continue")

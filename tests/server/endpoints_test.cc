@@ -1,4 +1,5 @@
 // The endpoints around generation, keys, CORS, states of the server.
+#include <map>
 #include <set>
 
 #include "server/router.h"
@@ -190,12 +191,80 @@ TEST_F(Endpoints, BlocksByState) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
 }
 
+// The value of a metric's sample; -1 when there is none.
+double sample(const std::string& metrics, const std::string& name) {
+  const size_t at = metrics.find("\n" + name + " ");
+  return at == std::string::npos ? -1 : std::stod(metrics.substr(at + name.size() + 2));
+}
+
+// Each figure against what was sent: two requests, of two prompts and of one with n 2.
+TEST_F(Endpoints, MetricsSayWhatWasSent) {
+  engine.queue_seconds = 0.25;
+  engine.prefill_seconds = 0.5;
+  engine.decode_seconds = 2;
+  complete(R"("prompt":["abc","de"],"max_tokens":3)");
+  complete(R"("prompt":"fghi","n":2,"max_tokens":100)");
+  ask("POST", "/v1/completions", "{}");
+  ask("BREW", "/coffee");
+  ask("LONGMETHOD", "/coffee");
+  const std::string text = ask("GET", "/metrics").body;
+  const std::string labels = "{model_name=\"fake\",engine=\"0\"}";
+  const std::map<std::string, std::pair<double, double>> sums{
+      {"request_queue_time_seconds", {4, 1}},
+      {"request_prefill_time_seconds", {4, 2}},
+      {"request_decode_time_seconds", {4, 8}},
+      {"request_inference_time_seconds", {4, 10}},
+      {"request_prompt_tokens", {4, 3 + 2 + 4 + 4}},
+      {"request_generation_tokens", {4, 3 + 3 + 6 + 6}},
+      {"request_max_num_generation_tokens", {2, 3 + 6}},
+      {"request_params_max_tokens", {2, 103}},
+      {"request_params_n", {2, 3}},
+  };
+  for (const auto& [name, wanted] : sums) {
+    EXPECT_EQ(sample(text, "zipage:" + name + "_count" + labels), wanted.first) << name;
+    EXPECT_NEAR(sample(text, "zipage:" + name + "_sum" + labels), wanted.second, 1e-9) << name;
+  }
+  EXPECT_EQ(sample(text, "zipage:time_to_first_token_seconds_count" + labels), 4);
+  EXPECT_EQ(sample(text, "zipage:e2e_request_latency_seconds_count" + labels), 4);
+  const std::string success = "zipage:request_success_total{model_name=\"fake\",engine=\"0\",";
+  EXPECT_EQ(sample(text, success + "finished_reason=\"length\"}"), 2);
+  EXPECT_EQ(sample(text, success + "finished_reason=\"stop\"}"), 2);
+  const std::string http = "http_requests_total{handler=";
+  EXPECT_EQ(sample(text, http + "\"/v1/completions\",method=\"POST\",status=\"200\"}"), 2);
+  EXPECT_EQ(sample(text, http + "\"/v1/completions\",method=\"POST\",status=\"400\"}"), 1);
+  // Whatever words clients invent, they are one label.
+  EXPECT_EQ(sample(text, http + "\"none\",method=\"OTHER\",status=\"404\"}"), 2);
+  EXPECT_EQ(text.find("BREW"), std::string::npos);
+}
+
+// A model in a folder whose name is not UTF-8: every answer is.
+TEST_F(Endpoints, NamesThatAreNotUtf8) {
+  engine.changed_info().model_name = "mod\xe9l";
+  make_service({});
+  const std::string name = "mod\xEF\xBF\xBDl";
+  for (const Answer& answer :
+       {ask("GET", "/v1/models"), complete(R"("prompt":"x")"), chat(""), ask("GET", "/metrics")}) {
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.body.find('\xe9'), std::string::npos) << answer.body;
+    EXPECT_NE(answer.body.find(name), std::string::npos) << answer.body;
+  }
+  EXPECT_EQ(complete(R"("prompt":"x","model":")" + name + "\"").status, 200);
+}
+
+TEST_F(Endpoints, TokenizerInfo) {
+  const json::value info = ask("GET", "/tokenizer_info").parsed();
+  EXPECT_EQ(info.at("chat_template"), "{{ messages }}");
+  EXPECT_EQ(info.at("model_max_length"), 4096);
+  EXPECT_TRUE(info.at("bos_token").is_null());
+  EXPECT_EQ(info.at("eos_token"), "");
+}
+
 TEST_F(Endpoints, LoadAndOpenapi) {
   send("POST", "/v1/completions", R"({"prompt":["a","b"]})");
   const auto turn = send("GET", "/load");
   const json::value load = parse_answer(turn->take_output()).parsed();
   EXPECT_EQ(load.at("server_load"), 1);
-  EXPECT_EQ(load.at("unfinished_prompts"), 2);
+  EXPECT_EQ(load.at("unfinished_sequences"), 2);
   finish();
   EXPECT_EQ(ask("GET", "/load").parsed().at("server_load"), 0);
   const json::value api = ask("GET", "/openapi.json").parsed();

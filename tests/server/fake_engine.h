@@ -42,6 +42,7 @@ class ByteTokenizer : public Tokenizer {
   std::optional<int32_t> bos_id() const override { return std::nullopt; }
   std::optional<int32_t> eos_id() const override { return 256; }
   bool has_chat_template() const override { return true; }
+  std::string chat_template() const override { return "{{ messages }}"; }
   // The messages, what chat_kwargs says, the template's own text, then "assistant:".
   Result<std::string> apply_chat_template(const std::string& messages,
                                           const ChatOptions& options) const override {
@@ -69,6 +70,8 @@ class FakeEngine : public Engine {
   Status refusal;                                      // of the next submit()
   int64_t num_used_blocks = 0, num_cached_blocks = 0;  // of stats(); cached ones are free
   std::function<void()> step_done;
+  // Of every output.
+  double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
   ByteTokenizer bytes;
   std::vector<Request> requests;  // submitted so far
   std::vector<RequestId> aborted;
@@ -116,6 +119,7 @@ class FakeEngine : public Engine {
     health_ = std::move(status);
   }
   const EngineInfo& info() const override { return info_; }
+  EngineInfo& changed_info() { return info_; }
   const Tokenizer& tokenizer() const override { return bytes; }
   SamplingParams default_sampling_params() const override { return {}; }
   void reset_prefix_cache() override {}
@@ -143,6 +147,9 @@ inline RequestOutput FakeEngine::next_output(Live& live) const {
   RequestOutput output;
   output.request_id = live.id;
   output.index = live.index;
+  output.queue_seconds = queue_seconds;
+  output.prefill_seconds = prefill_seconds;
+  output.decode_seconds = decode_seconds;
   output.num_prompt_tokens = static_cast<int64_t>(live.request.prompt_token_ids.size());
   const SamplingParams& p = live.request.sampling;
   if (live.done == 0 && live.index == 0 && p.prompt_logprobs) {

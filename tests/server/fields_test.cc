@@ -1,5 +1,6 @@
 // Every field is honoured or refused by name; none is ignored.
 #include <algorithm>
+#include <fmt/format.h>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -32,6 +33,13 @@ const std::map<std::string, std::string> kTaken{
     {"messages", R"([{"role":"user","content":"x"}])"},
     {"prompt", R"("x")"},
     {"n", "2"},
+    {"store", "true"},
+    {"metadata", R"({"a":"b"})"},
+    {"service_tier", R"("flex")"},
+    {"prediction", R"({"type":"content","content":"x"})"},
+    {"prompt_cache_key", R"("a")"},
+    {"prompt_cache_retention", R"("24h")"},
+    {"safety_identifier", R"("a")"},
     {"max_tokens", "3"},
     {"max_completion_tokens", "3"},
     {"min_tokens", "1"},
@@ -99,6 +107,85 @@ TEST_F(Fields, NullIsNeutralEverywhere) {
   }
 }
 
+// Whatever is said about storing, billing and caching: the answer is the same.
+TEST_F(Fields, WhatNoAnswerDependsOnIsAccepted) {
+  for (const char* field :
+       {R"("store":true)", R"("metadata":{"a":"b"})", R"("service_tier":"flex")",
+        R"("prediction":{"type":"content","content":"x"})", R"("prompt_cache_key":"a")",
+        R"("prompt_cache_retention":"24h")", R"("safety_identifier":"a")", R"("user":"a")"}) {
+    EXPECT_EQ(chat(field).status, 200) << field;
+    EXPECT_EQ(complete(std::string(R"("prompt":"x",)") + field).status, 200) << field;
+  }
+  EXPECT_EQ(chat(R"("metadata":"a")").error("param"), "metadata");
+  const char* tools = R"([{"type":"function","function":{"name":"f"}}])";
+  EXPECT_EQ(chat(fmt::format(R"("tools":{},"tool_choice":"none")", tools)).status, 200);
+  EXPECT_EQ(chat(fmt::format(R"("functions":{},"function_call":"none")", tools)).status, 200);
+  EXPECT_EQ(chat(fmt::format(R"("tools":{})", tools)).error("param"), "tools");
+  EXPECT_EQ(chat(fmt::format(R"("tools":{},"tool_choice":"auto")", tools)).error("param"), "tools");
+  EXPECT_EQ(chat(fmt::format(R"("tools":{},"tool_choice":"required")", tools)).error("param"),
+            "tool_choice");
+  EXPECT_EQ(chat(R"("tools":5,"tool_choice":"none")").error("param"), "tools");
+}
+
+TEST_F(Fields, NullIsAbsent) {
+  for (const FieldInfo& field : server::field_table()) {
+    const std::string null = "\"" + std::string(field.name) + "\":null";
+    const std::string name(field.name);
+    if ((field.endpoints & server::kChat) != 0 && name != "messages") {
+      EXPECT_EQ(chat(null).status, 200) << name << chat(null).body;
+    }
+    if ((field.endpoints & server::kCompletion) != 0 && name != "prompt") {
+      EXPECT_EQ(complete(R"("prompt":"x",)" + null).status, 200) << name;
+    }
+    if ((field.endpoints & server::kTokenize) != 0 && name != "prompt") {
+      EXPECT_EQ(ask("POST", "/tokenize", R"({"prompt":"x",)" + null + "}").status, 200) << name;
+    }
+    if ((field.endpoints & server::kDetokenize) != 0 && name != "tokens") {
+      EXPECT_EQ(ask("POST", "/detokenize", R"({"tokens":[65],)" + null + "}").status, 200) << name;
+    }
+  }
+  EXPECT_EQ(chat(R"("guided_json":null,"logit_bias":{"5":null})").status, 200);
+  EXPECT_EQ(chat(R"("structured_outputs":{"json":null,"regex":null})").status, 200);
+  EXPECT_EQ(chat(R"("guided_json":{})").error("param"), "guided_json");
+}
+
+// Every integer field: what is an integer is read exactly, what is none or too large is refused.
+TEST_F(Fields, IntegersAreReadExactlyOrRefused) {
+  for (const FieldInfo& field : server::field_table()) {
+    if (field.type != server::FieldType::kInteger || (field.endpoints & server::kGenerate) == 0)
+      continue;
+    const std::string name(field.name);
+    const auto answer = [&](const std::string& value) {
+      const std::string text = "\"" + name + "\":" + value;
+      return (field.endpoints & server::kCompletion) != 0 ? complete(R"("prompt":"x",)" + text)
+                                                          : chat(text + R"(,"logprobs":true)");
+    };
+    for (const char* wrong :
+         {"1.5", "1e400", "-1e400", "9223372036854775808", "18446744073709551616", "1e19",
+          "-9223372036854775809", "\"1\"", "true", "[1]", "{}", "5e-324"}) {
+      const Answer refused = answer(wrong);
+      EXPECT_EQ(refused.status, 400) << name << " " << wrong;
+      EXPECT_TRUE(refused.error("param") == name ||
+                  refused.error().find("not JSON") != std::string::npos)
+          << name << " " << wrong << refused.body;
+    }
+    if (name != "seed") {
+      EXPECT_EQ(answer("4294967297").status, 400) << name;
+    }
+    if (name == "thinking_token_budget" || name == "priority") continue;
+    for (const char* one : {"1", "1.0", "1e0", "10e-1", "0.1e1"})
+      EXPECT_EQ(answer(one).status, 200) << name << " " << one << answer(one).body;
+  }
+  complete(
+      R"("prompt":[65.0,6.6e1],"seed":9007199254740993,"allowed_token_ids":[65.0],"max_tokens":2e0)");
+  const Request& request = engine.requests.back();
+  EXPECT_EQ(request.prompt_token_ids, (std::vector<int32_t>{65, 66}));
+  EXPECT_EQ(request.sampling.seed, 9007199254740993u);
+  EXPECT_EQ(request.sampling.max_tokens, 2);
+  EXPECT_EQ(complete(R"("prompt":[65.5])").error("param"), "prompt");
+  EXPECT_EQ(complete(R"("prompt":[4294967361])").error("param"), "prompt");
+}
+
 TEST_F(Fields, WhatIsNotSupportedIsRefusedByName) {
   const std::map<std::string, std::string> values{{"best_of", "5"},
                                                   {"length_penalty", "2"},
@@ -113,10 +200,7 @@ TEST_F(Fields, WhatIsNotSupportedIsRefusedByName) {
                                                   {"functions", "[1]"},
                                                   {"function_call", R"({"name":"f"})"},
                                                   {"thinking_token_budget", "5"},
-                                                  {"modalities", R"(["audio"])"},
-                                                  {"store", "true"},
-                                                  {"metadata", R"({"a":"b"})"},
-                                                  {"service_tier", R"("flex")"}};
+                                                  {"modalities", R"(["audio"])"}};
   const std::map<std::string, std::string> neutral{{"length_penalty", "1.0"},
                                                    {"use_beam_search", "false"},
                                                    {"suffix", R"("")"},
@@ -129,9 +213,6 @@ TEST_F(Fields, WhatIsNotSupportedIsRefusedByName) {
                                                    {"functions", "[]"},
                                                    {"function_call", R"("none")"},
                                                    {"modalities", R"(["text"])"},
-                                                   {"store", "false"},
-                                                   {"metadata", "{}"},
-                                                   {"service_tier", R"("auto")"},
                                                    {"best_of", "1"},
                                                    {"thinking_token_budget", "null"}};
   for (const FieldInfo& field : server::field_table()) {
@@ -161,7 +242,7 @@ TEST_F(Fields, WrongTypesAndUnknownNamesAreRefusedByName) {
   }
   for (const unsigned endpoint : {server::kChat, server::kCompletion}) {
     EXPECT_EQ(with(endpoint, "temprature", "1").error("param"), "temprature");
-    EXPECT_EQ(with(endpoint, "guided_json", "null").error("param"), "guided_json");
+    EXPECT_EQ(with(endpoint, "guided_json", "{}").error("param"), "guided_json");
   }
 }
 

@@ -24,7 +24,7 @@ TEST_F(Generations, CompletionAnswer) {
   EXPECT_EQ(v.at("usage").at("completion_tokens"), 6);
   EXPECT_EQ(v.at("usage").at("total_tokens"), 9);
   EXPECT_EQ(service->num_generations(), 0u);
-  EXPECT_EQ(service->num_unfinished_prompts(), 0);
+  EXPECT_EQ(service->num_unfinished_sequences(), 0);
 }
 
 TEST_F(Generations, ListPromptsAndNAreIndexedByPrompt) {
@@ -243,7 +243,7 @@ TEST_F(Generations, ClientGoneAbortsWithinAStep) {
   run_tasks();
   EXPECT_EQ(engine.stats().num_running, 0);
   EXPECT_EQ(service->num_generations(), 0u);
-  EXPECT_EQ(service->num_unfinished_prompts(), 0);
+  EXPECT_EQ(service->num_unfinished_sequences(), 0);
 }
 
 TEST_F(Generations, SlowReaderIsDroppedAtItsBound) {
@@ -285,7 +285,7 @@ TEST_F(Generations, RefusalOfALaterPromptAbortsTheEarlier) {
   EXPECT_EQ(answer.error("param"), "prompt");
   EXPECT_EQ(engine.aborted.size(), 1u);
   EXPECT_EQ(service->num_generations(), 0u);
-  EXPECT_EQ(service->num_unfinished_prompts(), 0);
+  EXPECT_EQ(service->num_unfinished_sequences(), 0);
 }
 
 TEST_F(Generations, FullQueueIs429) {

@@ -59,8 +59,10 @@ def write_task(name, text, records):
 
 def evaluate(task, tokenizer):
     arguments = {"model": "reasoner", "base_url": URL, "num_concurrent": 3, "max_retries": 1, "max_length": 4096,
-                 "tokenized_requests": tokenizer == "huggingface", "tokenizer_backend": tokenizer}
-    if tokenizer:
+                 "tokenized_requests": tokenizer is not None, "tokenizer_backend": tokenizer}
+    if tokenizer == "remote":
+        arguments["auth_token"] = "sesame"
+    if tokenizer == "huggingface":
         arguments["tokenizer"] = MODEL
     return simple_evaluate(model="local-completions", model_args=arguments, tasks=[task], batch_size=2, log_samples=True,
                            bootstrap_iters=0, task_manager=TaskManager(include_path=str(FOLDER), include_defaults=False))
@@ -100,7 +102,7 @@ def check_loglikelihood():
 def check_generate_until():
     questions = {f"mul {a}*{b}": str(a * b) for a, b in ((2345, 6789), (4321, 8765), (1234, 5678))}
     write_task("tiny_generate", GENERATION_TASK, [{"prompt": prompt(q), "answer": a} for q, a in questions.items()])
-    for tokenizer in ("huggingface", None):
+    for tokenizer in ("huggingface", "remote", None):
         result = evaluate("tiny_generate", tokenizer)
         assert result["results"]["tiny_generate"]["exact_match,boxed"] == 1.0, result["samples"]
 

@@ -105,7 +105,7 @@ class Loopback {
   bool idle() {
     for (int i = 0; i < 500; ++i) {
       const Answer load = parse_answer(ask("GET /load HTTP/1.0\r\n\r\n"));
-      if (load.status == 200 && load.parsed().at("unfinished_prompts") == 0 &&
+      if (load.status == 200 && load.parsed().at("unfinished_sequences") == 0 &&
           load.parsed().at("server_load") == 0)
         return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -19,7 +19,7 @@ TEST(Loopback, KeepAliveAndClose) {
     socket.send(kHealth);
     EXPECT_NE(socket.read_until("}").find("200 OK"), std::string::npos);
   }
-  socket.send("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n");
+  socket.send("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_NE(socket.read_to_end().find("Connection: close"), std::string::npos);
   EXPECT_NE(loopback.ask("GET /health HTTP/1.0\r\n\r\n").find("200 OK"), std::string::npos);
 }
@@ -34,7 +34,7 @@ TEST(Loopback, PipelinedRequestsAreAnsweredInOrder) {
                                        R"(,"request_id":"r)" + std::to_string(i) + "\"}");
     all += kHealth;
   }
-  socket.send(all + "GET /ping HTTP/1.1\r\nConnection: close\r\n\r\n");
+  socket.send(all + "GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   const std::string text = socket.read_to_end();
   EXPECT_EQ(count(text, "HTTP/1.1 200 OK"), 41u);
   size_t at = 0;
@@ -62,7 +62,8 @@ TEST(Loopback, MalformedRequestsGetJsonAndAClosedConnection) {
 TEST(Loopback, ExpectContinue) {
   Loopback loopback;
   Socket socket(loopback.server->port());
-  socket.send("POST /tokenize HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n");
+  socket.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n");
   EXPECT_NE(socket.read_until("\r\n\r\n").find("100 Continue"), std::string::npos);
   socket.send(R"({"prompt":"x"})");
   EXPECT_NE(socket.read_until("}").find("200 OK"), std::string::npos);

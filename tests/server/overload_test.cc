@@ -9,9 +9,11 @@ namespace {
 
 TEST(RetryAfter, FollowsTheRate) {
   server::RetryAfter r;
-  EXPECT_EQ(r.refuse(100, 1), 1);  // nothing is known yet
-  r.begin(100);
-  for (int i = 1; i <= 40; ++i) r.finished(100 + 0.5 * i);  // 2 a second
+  // Nothing is known yet.
+  EXPECT_EQ(r.refuse(100, 1), 1);
+  r.change(100, 1000);
+  // 2 a second.
+  for (int i = 1; i <= 40; ++i) r.change(100 + 0.5 * i, -1);
   EXPECT_NEAR(r.rate(120), 2, 0.1);
   EXPECT_EQ(r.refuse(120, 4), 2);
   // Who is refused later comes later.
@@ -23,21 +25,38 @@ TEST(RetryAfter, FollowsTheRate) {
   }
   EXPECT_NEAR(static_cast<double>(last), 24 / 2.0, 1.5);
   // They have come back meanwhile.
-  for (int i = 1; i <= 40; ++i) r.finished(120 + 0.5 * i);
+  for (int i = 1; i <= 40; ++i) r.change(120 + 0.5 * i, -1);
   EXPECT_LE(r.refuse(140, 1), 2);
+}
+
+// A server that had little to do is not slow: only busy time counts.
+TEST(RetryAfter, IdleTimeSaysNothing) {
+  server::RetryAfter r;
+  for (int i = 0; i < 10; ++i) {
+    // A fifth of a second of work in each ten.
+    r.change(10.0 * i, 1);
+    r.change(10.0 * i + 0.2, -1);
+  }
+  EXPECT_NEAR(r.rate(95), 5, 0.5);
+  // Eight at once after that, and room for four.
+  r.change(100, 4);
+  int64_t last = 0;
+  for (int i = 0; i < 4; ++i) last = r.refuse(100, 1);
+  EXPECT_EQ(last, 1);
 }
 
 TEST(RetryAfter, IsBounded) {
   server::RetryAfter r;
-  r.begin(0);
-  r.finished(50);  // one in 50 s
+  r.change(0, 1000);
+  // One in 50 s.
+  r.change(50, -1);
   for (int i = 0; i < 100; ++i) {
     const int64_t seconds = r.refuse(60, 10);
     EXPECT_GE(seconds, 1);
     EXPECT_LE(seconds, 120);
   }
   // An hour later nothing is owed, whatever was promised.
-  for (int i = 0; i < 60; ++i) r.finished(3600 + i);
+  for (int i = 0; i < 60; ++i) r.change(3600 + i, -1);
   EXPECT_LE(r.refuse(3660, 1), 2);
 }
 
@@ -55,7 +74,7 @@ TEST_F(Overload, AFullQueueIs429WithRetryAfter) {
   EXPECT_NE(answer.head.find("Retry-After: 1\r\n"), std::string::npos) << answer.head;
   finish();
   // What can never be taken is no matter of waiting.
-  EXPECT_EQ(complete(R"("prompt":["a","b","c"])").error("param"), "prompt");
+  EXPECT_EQ(complete(R"("prompt":["a","b","c"])").error("param"), "n");
   EXPECT_EQ(parse_answer(first->take_output()).status, 200);
   EXPECT_EQ(complete(R"("prompt":"c")").status, 200);
 }

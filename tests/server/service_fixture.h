@@ -98,6 +98,7 @@ class ServiceTest : public ::testing::Test {
     request.method = method;
     request.path = path;
     request.body = body;
+    if (!body.empty()) request.content_length = body.size();
     request.headers = std::move(headers);
     options.head_only = method == "HEAD";
     auto turn = std::make_shared<Turn>(options, [] {});

@@ -23,24 +23,41 @@ void log_request(const Service& service, const GenerationRequest& request) {
   }
 }
 
+using Parse = GenerationRequest (*)(const boost::json::object&,
+                                    const ModelContext&,
+                                    const std::string&);
+
+// Reads the body (a large one on a worker), then starts what it asks for.
+void start(Service& service,
+           HttpRequest& request,
+           const std::shared_ptr<Exchange>& exchange,
+           Parse parse) {
+  // Before the work of reading the body.
+  service.check_queue(1);
+  const bool heavy = is_large_body(request);
+  const auto input = std::make_shared<HttpRequest>(std::move(request));
+  service.work(heavy, exchange, [&service, input, exchange, parse]() -> Service::Then {
+    auto parsed = std::make_shared<GenerationRequest>(
+        parse(parse_body(input->body, service.count_limits()), service.model(), input->request_id));
+    return [&service, parsed, exchange] {
+      log_request(service, *parsed);
+      service.generate(std::move(*parsed), exchange);
+    };
+  });
+}
+
 }  // namespace
 
 void handle_chat(Service& service,
-                 const HttpRequest& request,
+                 HttpRequest& request,
                  const std::shared_ptr<Exchange>& exchange) {
-  service.check_queue(1);  // before the work of reading the body
-  auto parsed = parse_chat(parse_body(request.body), service.model(), request.request_id);
-  log_request(service, parsed);
-  service.generate(std::move(parsed), exchange);
+  start(service, request, exchange, parse_chat);
 }
 
 void handle_completion(Service& service,
-                       const HttpRequest& request,
+                       HttpRequest& request,
                        const std::shared_ptr<Exchange>& exchange) {
-  service.check_queue(1);
-  auto parsed = parse_completion(parse_body(request.body), service.model(), request.request_id);
-  log_request(service, parsed);
-  service.generate(std::move(parsed), exchange);
+  start(service, request, exchange, parse_completion);
 }
 
 }  // namespace zipage::server

@@ -5,6 +5,7 @@
 #include "server/api_error.h"
 #include "server/handlers/handlers.h"
 #include "server/service.h"
+#include "server/text_offsets.h"
 
 namespace zipage::server {
 namespace {
@@ -33,7 +34,7 @@ json::object model_card(const Service& service, const std::string& name) {
           {"object", "model"},
           {"created", service.created()},
           {"owned_by", "zipage"},
-          {"root", info.model_name},
+          {"root", lossy_text(info.model_name)},
           {"parent", nullptr},
           {"max_model_len", info.max_model_len},
           {"permission", json::array{std::move(permission)}},
@@ -58,9 +59,7 @@ std::string percent_decoded(std::string_view text) {
 
 }  // namespace
 
-void handle_models(Service& service,
-                   const HttpRequest&,
-                   const std::shared_ptr<Exchange>& exchange) {
+void handle_models(Service& service, HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   json::array data;
   for (const std::string& name : service.model().names) data.push_back(model_card(service, name));
   exchange->respond(
@@ -68,7 +67,7 @@ void handle_models(Service& service,
 }
 
 void handle_model(Service& service,
-                  const HttpRequest& request,
+                  HttpRequest& request,
                   const std::shared_ptr<Exchange>& exchange) {
   constexpr std::string_view kPrefix = "/v1/models/";
   const std::string wanted = percent_decoded(std::string_view(request.path).substr(kPrefix.size()));

@@ -54,7 +54,7 @@ unsigned endpoint_of(std::string_view path) {
 
 }  // namespace
 
-void handle_openapi(Service&, const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void handle_openapi(Service&, HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   json::object paths;
   for (const Route& route : routes()) {
     json::object operation{

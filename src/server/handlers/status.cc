@@ -7,21 +7,22 @@
 namespace zipage::server {
 
 // Loading and shutting down were refused by the route.
-void handle_health(Service&, const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void handle_health(Service&, HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   exchange->respond({.body = R"({"status":"ok"})"});
 }
 
-void handle_ping(Service&, const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void handle_ping(Service&, HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   exchange->respond({.body = "{}"});
 }
 
-void handle_version(Service&, const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void handle_version(Service&, HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   exchange->respond({.body = boost::json::serialize(boost::json::object{{"version", kVersion}})});
 }
 
-void handle_load(Service& service, const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void handle_load(Service& service, HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   boost::json::object load{{"server_load", service.num_generations()},
-                           {"unfinished_prompts", service.num_unfinished_prompts()}};
+                           {"unfinished_sequences", service.num_unfinished_sequences()},
+                           {"body_bytes", service.body_budget()->used_bytes()}};
   if (const Engine* engine = service.engine_or_null()) {
     const EngineStats stats = engine->stats();
     load["running"] = stats.num_running;
@@ -32,9 +33,7 @@ void handle_load(Service& service, const HttpRequest&, const std::shared_ptr<Exc
   exchange->respond({.body = boost::json::serialize(load)});
 }
 
-void handle_metrics(Service& service,
-                    const HttpRequest&,
-                    const std::shared_ptr<Exchange>& exchange) {
+void handle_metrics(Service& service, HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   if (const Engine* engine = service.engine_or_null()) {
