@@ -29,8 +29,7 @@ size_t element_bytes(DType dtype) { return static_cast<size_t>(dtype_bytes(dtype
 size_t blocks_per_request(const KvCacheConfig& config) {
   const auto n_max = static_cast<size_t>(config.max_blocks_per_seq);
   if (config.max_model_len <= 0) return n_max;
-  const auto whole =
-      static_cast<size_t>(ceil_div(config.max_model_len, config.block_size));
+  const auto whole = static_cast<size_t>(ceil_div(config.max_model_len, config.block_size));
   return std::min(n_max, whole);
 }
 

@@ -107,8 +107,7 @@ Prompt read_chat_prompt(Fields& f, const ModelContext& context) {
     fail_field("continue_final_message", "not together with add_generation_prompt");
   options.chat_template = f.text("chat_template").value_or("");
   if (!options.chat_template.empty() && !context.options.trust_request_chat_template) {
-    fail_field("chat_template",
-               "not accepted; the server runs without --trust-request-chat-template");
+    fail_field("chat_template", "not accepted; this server renders the model's own template alone");
   }
   options.content_format = context.options.chat_template_content_format;
   const json::object variables = template_variables(f, context);

@@ -116,6 +116,13 @@ void Generation::started() {
   if (touched_) flush();
 }
 
+void Generation::withdraw() {
+  started_ = true;
+  exchange_ = nullptr;
+  drop_unsubmitted();
+  abort();
+}
+
 void Generation::abort() {
   // Before that a worker may be submitting still; started() aborts for whoever is gone by then.
   if (!started_) return;

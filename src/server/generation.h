@@ -34,6 +34,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Begins the answer, with what has come already; or answers the engine's refusal and aborts what
   // it took.
   void started();
+  // Ends one whose start failed: it is not in progress any more, and somebody else answers the client.
+  void withdraw();
   // True when it is the first delivery since flush().
   bool deliver(Delivery& delivery);
   // Sends what has come: chunks of a stream, or the whole answer at its end. A large answer is built

@@ -12,10 +12,10 @@
 #include <list>
 #include <mutex>
 #include <openssl/ssl.h>
-#include <thread>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "server/connection.h"
 
 namespace zipage::server {
@@ -73,8 +73,7 @@ class Server::Impl {
       fail_invalid("--ssl-certfile, --ssl-keyfile: one without the other");
     if (!options_.ssl_certfile.empty()) tls_.emplace(tls_context(options_));
     listen();
-    service_.start_workers(std::thread::hardware_concurrency() > 2 ? 2 : 1,
-                           options_.limits.max_waiting_bodies);
+    service_.start_workers(usable_cpus() > 2 ? 2 : 1, options_.limits.max_waiting_bodies);
     for (tcp::acceptor& acceptor : acceptors_)
       net::co_spawn(io_, accept_loop(acceptor), net::detached);
     tick();

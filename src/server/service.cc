@@ -151,13 +151,19 @@ void Service::generate(GenerationRequest request, const std::shared_ptr<Exchange
   const auto generation = std::make_shared<Generation>(*this, key, std::move(request), exchange);
   generations_.emplace(key, generation);
   generation->prepare();
-  work(heavy, exchange, [this, generation]() -> Then {
-    generation->submit_all();
-    return [this, generation] {
-      generation->started();
-      if (generation->ended()) generations_.erase(generation->key());
-    };
-  });
+  try {
+    work(heavy, exchange, [this, generation]() -> Then {
+      generation->submit_all();
+      return [this, generation] {
+        generation->started();
+        if (generation->ended()) generations_.erase(generation->key());
+      };
+    });
+  } catch (...) {
+    generation->withdraw();
+    if (generation->ended()) generations_.erase(key);
+    throw;
+  }
 }
 
 void Service::count_sequences(int64_t change) {

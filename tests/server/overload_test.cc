@@ -79,6 +79,24 @@ TEST_F(Overload, AFullQueueIs429WithRetryAfter) {
   EXPECT_EQ(complete(R"("prompt":"c")").status, 200);
 }
 
+// What the workers refuse to submit is not in progress: it neither fills the queue nor holds up a drain.
+TEST_F(Overload, ARequestThatNoWorkerTakesIsNotInProgress) {
+  ServerOptions options;
+  options.limits.max_queued_requests = 20;
+  make_service(options);
+  service->start_workers(/*num_threads=*/1, /*most_waiting=*/0);
+  std::string prompts = R"("a")";
+  for (int i = 0; i < 17; ++i) prompts += R"(,"a")";
+  for (int i = 0; i < 3; ++i) {
+    const Answer refused = complete("\"prompt\":[" + prompts + "]");
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.error(), "too many large requests wait to be read");
+  }
+  EXPECT_EQ(complete(R"("prompt":"c")").status, 200);
+  EXPECT_EQ(service->num_unfinished_sequences(), 0);
+  service->stop_workers();
+}
+
 TEST(Signals, TheFirstDrainsTheSecondStops) {
   const auto run = [](bool twice) {
     Loopback loopback({}, std::chrono::milliseconds(1), /*signals=*/true);
