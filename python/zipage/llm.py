@@ -65,11 +65,11 @@ class ZipLLM(EngineUser):
         use_tqdm: bool | Callable[..., Any] = True,
         lora_request: None = None,
         chat_template: str | None = None,
+        chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
-        chat_template_content_format: str = "auto",
     ) -> list[RequestOutput]:
         """The answers to one conversation, or to each of a list of conversations. `chat_template_content_format`: how
         the template is handed contents, "auto" (what it is found to read), "string" or "openai" (a list of parts)."""

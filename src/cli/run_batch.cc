@@ -1,6 +1,7 @@
 // zipage run-batch MODEL -i in.jsonl -o out.jsonl: the OpenAI batch API without a server.
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
@@ -35,7 +36,10 @@ class RunBatchCommand {
   server::ServerOptions options_;
   std::string input_path_, output_path_;
   std::mt19937_64 random_{std::random_device{}()};
-  int64_t done_ = 0, failed_ = 0;  // by this run
+  // By this run.
+  int64_t done_ = 0, failed_ = 0;
+  // Why the output cannot be written; ends the run.
+  std::exception_ptr output_failure_;
 };
 
 void RunBatchCommand::add_to(CLI::App& sub) {
@@ -56,7 +60,12 @@ void RunBatchCommand::answer(const BatchItem& item,
                              BatchOutput& output) {
   ++done_;
   if (response.status != 200) ++failed_;
-  output.append(batch_line(item.custom_id, request_id, response.status, response.body));
+  // Whoever delivers an answer takes an exception for a failure of that request.
+  try {
+    output.append(batch_line(item.custom_id, request_id, response.status, response.body));
+  } catch (...) {
+    if (!output_failure_) output_failure_ = std::current_exception();
+  }
 }
 
 void RunBatchCommand::submit(const BatchItem& item, server::Offline& offline, BatchOutput& output) {
@@ -121,6 +130,7 @@ int RunBatchCommand::run() {
     if (next == items.size() && offline.num_in_progress() == 0) break;
     (void)model->step();
     offline.deliver();
+    if (output_failure_) std::rethrow_exception(output_failure_);
     const EngineStats stats = model->stats();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - started;
     bar.update(

@@ -2,10 +2,12 @@
 // allocates everything, as memory() said; the other calls only enqueue.
 //
 //   Compressor compressor(backend, kv_cache.view(), model, options.compression, limits);
-//   compressor.update_peaks(updates, main_stream);  // rows that reached a length where F is
-//   updated for (PlannedBatch& batch : compressor.plan(std::move(jobs), stream)) {
+//   // Rows that reached a length where F is updated.
+//   compressor.update_peaks(updates, main_stream);
+//   for (PlannedBatch& batch : compressor.plan(std::move(jobs), stream)) {
 //     compressor.run(batch, stream);
-//     event->record(stream);  // when it is reached, the jobs of the batch are done
+//     // When the stream reaches it, the jobs of the batch are done.
+//     event->record(stream);
 //   }
 //
 // Scratch is shared by all batches: use one stream for plan() and run(), which waits for the

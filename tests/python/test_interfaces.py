@@ -61,7 +61,7 @@ def test_calls_take_vllms_arguments():
 
     assert names(ZipLLM.generate)[:5] == ["prompts", "sampling_params", "use_tqdm", "lora_request", "priority"]
     assert names(ZipLLM.chat) == ["messages", "sampling_params", "use_tqdm", "lora_request", "chat_template",
-                                  "add_generation_prompt", "continue_final_message", "tools", "chat_template_kwargs"]
+                                  "chat_template_content_format", "add_generation_prompt", "continue_final_message", "tools", "chat_template_kwargs"]
     assert names(AsyncLLM.generate)[:3] == ["prompt", "sampling_params", "request_id"]
     for name in ("get_tokenizer", "get_default_sampling_params", "get_metrics", "reset_prefix_cache"):
         assert callable(getattr(ZipLLM, name)), name

@@ -65,7 +65,7 @@ def test_seed_and_scheduling_policy():
     assert engine_options("somewhere", settings(seed=0)).seed == 0
     assert engine_options("somewhere", settings()).scheduling_policy == "fcfs"
     assert engine_options("somewhere", settings(scheduling_policy="priority")).scheduling_policy == "priority"
-    with pytest.raises(ValueError, match="fcfs, priority"):
+    with pytest.raises(ValueError, match="expected fcfs or priority"):
         engine_options("somewhere", settings(scheduling_policy="fair"))
 
 

@@ -28,7 +28,7 @@ def test_every_field_reaches_the_engine():
 
 
 @pytest.mark.parametrize(("field", "value"), [
-    ("n", 0), ("temperature", -1), ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("max_tokens", 0),
+    ("n", 0), ("temperature", -1), ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("max_tokens", -1),
     ("min_tokens", 17), ("presence_penalty", 3), ("repetition_penalty", 0), ("seed", -5), ("seed", 2**64), ("stop", [""]),
     ("logprobs", -2), ("allowed_token_ids", []), ("kv_policy", "best"), ("stream_interval", 0), ("max_tokens", 2**40),
     ("spaces_between_special_tokens", False),

@@ -308,7 +308,7 @@ TEST(Backend, ReportsTheDevice) {
   const DeviceInfo info = device.backend->info();
   EXPECT_EQ(info.kind, "cuda");
   EXPECT_GT(info.total_bytes, info.free_bytes / 2);
-  EXPECT_TRUE(backend->traits().supports_graphs);
+  EXPECT_TRUE(device.backend->traits().supports_graphs);
   EXPECT_THROW((void)device.backend->allocate(size_t{1} << 50, MemorySpace::kDevice),
                std::runtime_error);
   auto event = device.backend->create_event();
