@@ -111,7 +111,7 @@ struct EngineOptions {
   int64_t max_model_len = 0;
   // Tokens per KV block.
   int32_t block_size = 256;
-  // 0: derived from gpu_memory_utilization on a GPU, 1 GiB on a CPU.
+  // 0: derived from gpu_memory_utilization on a GPU, a quarter of the free memory on a CPU.
   int64_t kv_cache_memory_bytes = 0;
   // 0: as many blocks as the memory holds.
   int64_t num_gpu_blocks_override = 0;

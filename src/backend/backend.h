@@ -124,14 +124,20 @@ struct DeviceTraits {
   int32_t default_step_tokens = 512;
   // Jobs that a compression scores at one time. Scratch grows with it.
   int32_t compression_batch_jobs = 1;
-  // Bytes of the KV cache where the user names none. Without meaning with has_own_memory, where
-  // gpu_memory_utilization decides.
-  int64_t default_kv_cache_bytes = 0;
+  // Share of the free memory that the KV cache takes where the user names no size. Without meaning
+  // with has_own_memory, where gpu_memory_utilization decides.
+  double default_kv_cache_share = 0;
+  // Heads that the kernels can do: the largest dimension, and what it is a multiple of for attention,
+  // for compression, and the rotated part of it for compression.
+  int32_t max_head_dim = 1024;
+  int32_t head_dim_step = 1;
+  int32_t compression_head_dim_step = 1;
+  int32_t compression_rotary_dim_step = 1;
 };
 
 struct BackendOptions {
   int32_t device_index = 0;
-  // CPU; 0: all cores.
+  // CPU; 0: usable_cpus() of base/machine.h.
   int32_t num_threads = 0;
   // CPU: scalar | avx2 | avx512 | amx; empty: the best.
   std::string isa;

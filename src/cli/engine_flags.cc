@@ -126,7 +126,8 @@ void EngineFlags::add_to(CLI::App& command, bool runs) {
       ->capture_default_str();
   command.add_option(
       "--kv-cache-memory,--kv-cache-memory-bytes", kv_cache_memory_,
-      "Memory for KV blocks and query slots, on a CPU for compression scratch too (64MiB, 48GB)");
+      "Memory for KV blocks and query slots, on a CPU for compression scratch too (64MiB, 48GB). "
+      "Default: --gpu-memory-utilization of a GPU, a quarter of the free memory on a CPU");
   command.add_option("--kv-cache-space", kv_cache_space_gib_, "The same in GiB");
   command.add_option("--num-gpu-blocks-override", options_.num_gpu_blocks_override,
                      "Number of KV blocks, whatever fits");
@@ -149,7 +150,8 @@ void EngineFlags::add_to(CLI::App& command, bool runs) {
   command.add_flag("--async-compression,!--no-async-compression", options_.async_compression,
                    "Compress while others decode (default on)");
   command.add_flag("--enforce-eager", options_.enforce_eager, "No CUDA graphs");
-  command.add_option("-t,--threads", options_.num_threads, "CPU threads (default: all cores)");
+  command.add_option("-t,--threads", options_.num_threads,
+                     "CPU threads (default: the CPUs that affinity and cgroup quota leave)");
   command.add_option("--seed", options_.seed,
                      "Seed of requests that bring none (default: a random one, named in the log)");
   command

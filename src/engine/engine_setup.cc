@@ -6,8 +6,8 @@
 
 #include "backend/registry/registry.h"
 #include "base/error.h"
-#include "engine/device_memory.h"
 #include "engine/end_tokens.h"
+#include "engine/start_checks.h"
 #include "kvcache/memory_plan.h"
 #include "model/open_model.h"
 
@@ -29,28 +29,6 @@ DType parse_dtype(const char* flag, const std::string& text, DType automatic) {
   if (text == "bfloat16" || text == "bf16") return DType::kBF16;
   if (text == "float16" || text == "half" || text == "f16") return DType::kF16;
   fail_invalid("{}: '{}': expected auto, float32, bfloat16 or float16", flag, text);
-}
-
-void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
-  if (value < low || value > high)
-    fail_invalid("{}: {} is not in [{}, {}]", flag, value, low, high);
-}
-
-void check_options(const EngineOptions& o) {
-  check_range("--block-size", o.block_size, 1, 1 << 16);
-  check_range("--max-num-seqs", o.max_num_seqs, 1, 1 << 16);
-  check_range("--max-num-batched-tokens", o.max_num_batched_tokens, 0, 1 << 20);
-  check_range("--max-queued-requests", o.max_queued_requests, 0, int64_t{1} << 30);
-  check_range("--max-model-len", o.max_model_len, 0, int64_t{1} << 24);
-  check_range("--threads", o.num_threads, 0, 4096);
-  check_range("--num-gpu-blocks-override", o.num_gpu_blocks_override, 0, int64_t{1} << 30);
-  if (o.tensor_parallel_size != 1) {
-    fail(StatusCode::kUnimplemented, "--tensor-parallel-size: {}: only 1 is supported",
-         o.tensor_parallel_size);
-  }
-  if (!(o.gpu_memory_utilization > 0 && o.gpu_memory_utilization <= 1)) {
-    fail_invalid("--gpu-memory-utilization: {} is not in (0, 1]", o.gpu_memory_utilization);
-  }
 }
 
 int64_t count_parameters(const ModelConfig& c) {
@@ -79,6 +57,7 @@ class Setup {
     read_model_files();
     make_backend();
     resolve_lengths();
+    check_heads(parts_.config, *parts_.backend, compression_.capped(), options_.model);
     make_decoder();
     make_cache();
     make_scheduler();
@@ -236,28 +215,32 @@ void Setup::check_room_for_model() const {
   if (options_.kv_cache_memory_bytes > 0) {
     parts.push_back(
         {"KV cache (--kv-cache-memory)", static_cast<size_t>(options_.kv_cache_memory_bytes)});
-    return check_device_memory(parts, device.free_bytes,
-                               fmt::format("free of {:.2f} GiB on {}", gib, device.name));
+    return check_memory(parts, device.free_bytes,
+                        fmt::format("free of {:.2f} GiB on {}", gib, device.name));
   }
   const double allowed = options_.gpu_memory_utilization * static_cast<double>(device.total_bytes) -
                          static_cast<double>(device.total_bytes - device.free_bytes);
-  check_device_memory(
-      parts, static_cast<size_t>(std::max(allowed, 0.0)),
-      fmt::format("--gpu-memory-utilization {} of {:.2f} GiB on {}, less what others use",
-                  options_.gpu_memory_utilization, gib, device.name));
+  check_memory(parts, static_cast<size_t>(std::max(allowed, 0.0)),
+               fmt::format("--gpu-memory-utilization {} of {:.2f} GiB on {}, less what others use",
+                           options_.gpu_memory_utilization, gib, device.name));
 }
 
 // With a number of blocks that the user gives, or beside others that have taken memory since.
 void Setup::check_room_for_cache(const MemoryPlan& plan, const KvCacheConfig& cache) const {
-  if (!parts_.backend->traits().has_own_memory) return;
   const DeviceInfo device = parts_.backend->info();
+  if (!parts_.backend->traits().has_own_memory) {
+    const MemoryPart parts[] = {{"KV cache", plan.total_bytes}, {"swap space", plan.host_bytes}};
+    return check_memory(parts, device.free_bytes,
+                        "free beside the weights; --kv-cache-memory, "
+                        "--num-gpu-blocks-override and --swap-space decide about it");
+  }
   const MemoryPart parts[] = {{fmt::format("{} KV blocks", plan.num_blocks),
                                static_cast<size_t>(plan.num_blocks) * kv_block_bytes(cache)},
                               {fmt::format("{} compression slots", plan.num_slots),
                                static_cast<size_t>(plan.num_slots) * kv_slot_bytes(cache)},
                               {"compression scratch", plan.reserved_bytes},
                               {"sampling, graphs and workspaces", runner_bytes()}};
-  check_device_memory(
+  check_memory(
       parts, device.free_bytes,
       fmt::format("free beside {:.2f} GiB of weights and activations; --num-gpu-blocks-override, "
                   "--kv-cache-memory and --max-num-seqs decide about it",
@@ -294,8 +277,15 @@ void Setup::make_decoder() {
 int64_t Setup::kv_memory_bytes() const {
   if (options_.kv_cache_memory_bytes > 0) return options_.kv_cache_memory_bytes;
   const DeviceTraits traits = parts_.backend->traits();
-  if (!traits.has_own_memory) return traits.default_kv_cache_bytes;
   const DeviceInfo device = parts_.backend->info();
+  if (!traits.has_own_memory) {
+    const double share = traits.default_kv_cache_share * static_cast<double>(device.free_bytes);
+    if (options_.num_gpu_blocks_override == 0) {
+      parts_.log.info("KV cache memory: {:.2f} GiB, {:.0f} % of what is free (--kv-cache-memory)",
+                      share / 0x1p30, 100 * traits.default_kv_cache_share);
+    }
+    return static_cast<int64_t>(share);
+  }
   // Weights and activations are allocated by now, so that free_bytes has them taken off.
   const double allowed = options_.gpu_memory_utilization * static_cast<double>(device.total_bytes);
   const double used = static_cast<double>(device.total_bytes - device.free_bytes + runner_bytes());

@@ -125,7 +125,8 @@ MemoryPlan plan_memory(const KvCacheConfig& config, size_t memory_bytes, size_t 
            plan.block_bytes, plan.slot_bytes, reserved_bytes);
     }
     if (capped) slots = std::min(available / request_bytes, seqs);  // Eq. 1
-    blocks = std::min((available - slots * plan.slot_bytes) / plan.block_bytes, kMaxIds);
+    blocks = std::min((available - slots * plan.slot_bytes) / plan.block_bytes,
+                      kMaxIds / static_cast<size_t>(config.block_size));
   }
   plan.num_blocks = static_cast<int32_t>(blocks);
   plan.num_slots = static_cast<int32_t>(slots);

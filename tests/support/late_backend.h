@@ -70,8 +70,7 @@ class LateBackend final : public ForwardingBackend {
             .supports_graphs = behaviour.graphs,
             .has_own_memory = true,
             .default_step_tokens = 4096,
-            .compression_batch_jobs = 8,
-            .default_kv_cache_bytes = 0};
+            .compression_batch_jobs = 8};
   }
   Status device_health() override {
     return lost_ == nullptr ? Status() : Status(StatusCode::kUnavailable, "the device is lost");

@@ -77,7 +77,10 @@ DeviceTraits CudaBackend::traits() const {
           .has_own_memory = true,
           .default_step_tokens = 4096,
           .compression_batch_jobs = 8,
-          .default_kv_cache_bytes = 0};
+          .max_head_dim = 256,
+          .head_dim_step = 4,
+          .compression_head_dim_step = 16,
+          .compression_rotary_dim_step = 16};
 }
 
 // An error that one call made is cleared first; one that stays in the CUDA context comes back from

@@ -98,7 +98,7 @@ DeviceInfo CpuBackend::info() const {
 
 DeviceTraits CpuBackend::traits() const {
   DeviceTraits traits;
-  traits.default_kv_cache_bytes = int64_t{1} << 30;
+  traits.default_kv_cache_share = 0.25;
   return traits;
 }
 

@@ -25,7 +25,7 @@ struct Registers {
 
 Registers cpuid(uint32_t leaf, uint32_t subleaf) {
   Registers r;
-  if (__get_cpuid_max(leaf & 0x80000000u, nullptr) < leaf) return r;
+  if (static_cast<uint32_t>(__get_cpuid_max(leaf & 0x80000000u, nullptr)) < leaf) return r;
   __cpuid_count(leaf, subleaf, r.a, r.b, r.c, r.d);
   return r;
 }
