@@ -140,7 +140,9 @@ void Setup::make_backend() {
   backend.num_threads = options_.num_threads;
   backend.dtype = dtype_;
   if (const char* isa = std::getenv("ZIPAGE_CPU_ISA")) backend.isa = isa;
-  if (!parts_.backend) parts_.backend = create_backend(options_.device, backend);
+  std::string why_no_gpu;
+  if (!parts_.backend) parts_.backend = create_backend(options_.device, backend, &why_no_gpu);
+  if (!why_no_gpu.empty()) parts_.log.warning("this runs on the CPU: {}", why_no_gpu);
 }
 
 void Setup::resolve_lengths() {

@@ -79,7 +79,7 @@ TEST(OutputTest, AnInterruptedEvaluationHasNoPassAtOne) {
   }());
   // Two run at a time, so that the interrupt finds some finished and others not begun.
   const Outcome outcome = run_shell(
-      "timeout -s INT 6 " + std::string(ZIPAGE_PROGRAM) + " eval " + kModel + " --problems " +
+      "timeout -s INT 10 " + std::string(ZIPAGE_PROGRAM) + " eval " + kModel + " --problems " +
       problems + " --max-num-seqs 2 --log-level error --kv-cache-memory 64MiB --plot " +
       folder.file("p.svg") + " --json " + json);
   ASSERT_NE(outcome.output.find("interrupted: "), std::string::npos)

@@ -49,12 +49,14 @@ std::string heads_error(int32_t head_dim, int32_t rotary_dim, bool capped) {
 TEST(StartChecks, HeadsThatAKernelCannotDoAreNamed) {
   EXPECT_EQ(heads_error(256, 256, true), "no error");
   EXPECT_EQ(heads_error(64, 16, true), "no error");
-  EXPECT_NE(heads_error(260, 64, false).find("m: head_dim 260: on cpu it must be a multiple of 4, at most 256"),
+  EXPECT_NE(heads_error(260, 64, false)
+                .find("m: head_dim 260: on cpu it must be a multiple of 4, at most 256"),
             std::string::npos);
   EXPECT_NE(heads_error(66, 66, false).find("head_dim 66"), std::string::npos);
   // Attention alone can do these.
   EXPECT_EQ(heads_error(72, 72, false), "no error");
-  EXPECT_NE(heads_error(72, 64, true).find("head_dim 72: on cpu it must be a multiple of 16 for a capped"),
+  EXPECT_NE(heads_error(72, 64, true)
+                .find("head_dim 72: on cpu it must be a multiple of 16 for a capped"),
             std::string::npos);
   EXPECT_NE(heads_error(64, 24, true).find("rotary dimension 24"), std::string::npos);
   EXPECT_EQ(heads_error(64, 24, false), "no error");
@@ -69,11 +71,13 @@ TEST(StartChecks, OptionsBeyondWhatNumbersHoldAreNamed) {
   };
   EXPECT_EQ(error_with([](EngineOptions&) {}), "no error");
   for (const int64_t bytes : {int64_t{-1}, int64_t{1} << 60}) {
-    EXPECT_NE(error_with([&](EngineOptions& o) { o.kv_cache_memory_bytes = bytes; })
-                  .find(fmt::format("--kv-cache-memory: {}", bytes)),
+    EXPECT_NE(error_with([&](EngineOptions& o) {
+                o.kv_cache_memory_bytes = bytes;
+              }).find(fmt::format("--kv-cache-memory: {}", bytes)),
               std::string::npos);
-    EXPECT_NE(error_with([&](EngineOptions& o) { o.swap_space_bytes = bytes; })
-                  .find(fmt::format("--swap-space: {}", bytes)),
+    EXPECT_NE(error_with([&](EngineOptions& o) {
+                o.swap_space_bytes = bytes;
+              }).find(fmt::format("--swap-space: {}", bytes)),
               std::string::npos);
   }
   // 2^31 positions and more do not fit a kernel's numbers, whatever each factor is.

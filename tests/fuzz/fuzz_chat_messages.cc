@@ -28,7 +28,7 @@ std::string take_text(std::string_view& input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const zipage::ChatTemplate chat_template(kTemplate, "fuzz");
+  static const zipage::ChatTemplate chat_template(kTemplate, "fuzz", {{"bos_token", "<s>"}});
   if (size == 0) return 0;
   std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
   zipage::ChatOptions options;
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.tools = take_text(input);
   options.template_kwargs = take_text(input);
   try {
-    chat_template.render(messages, options, {{"bos_token", "<s>"}});
+    chat_template.render(messages, options);
   } catch (const zipage::Error&) {
   }
   return 0;

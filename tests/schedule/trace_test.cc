@@ -43,8 +43,15 @@ class TraceRunner {
     std::string verb;
     in >> verb;
     if (verb == "options") return options(words(in));
-    if (verb == "plan") return show(driver_->plan()) + stats();
-    if (verb == "commit") return commit() + stats();
+    // Numbers are those after the call: operands of + have no order.
+    if (verb == "plan") {
+      const std::string plan = show(driver_->plan());
+      return plan + stats();
+    }
+    if (verb == "commit") {
+      const std::string ends = commit();
+      return ends + stats();
+    }
     SequenceId id = 0;
     if (verb == "step") {
       int count = 1;

@@ -62,7 +62,9 @@ std::unique_ptr<Backend> create_cuda_backend(const BackendOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<Backend> create_backend(const std::string& device, const BackendOptions& options) {
+std::unique_ptr<Backend> create_backend(const std::string& device,
+                                        const BackendOptions& options,
+                                        std::string* why_no_gpu) {
   if (device == "cpu") return create_cpu_backend(options);
   if (device == "cuda") return create_cuda_backend(options);
   if (device == "auto") {
@@ -70,6 +72,9 @@ std::unique_ptr<Backend> create_backend(const std::string& device, const Backend
       return create_cuda_backend(options);
     } catch (const Error& error) {
       if (error.code() != StatusCode::kUnavailable) throw;
+      // A build without the library is one for CPUs, which needs no explanation.
+      const bool has_library = candidates().size() > 1;
+      if (why_no_gpu != nullptr && has_library) *why_no_gpu = error.what();
     }
     return create_cpu_backend(options);
   }

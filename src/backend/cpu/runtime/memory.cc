@@ -17,7 +17,9 @@ size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * 
 
 [[noreturn]] void fail_memory(size_t bytes, size_t free_bytes) {
   if (bytes > free_bytes) {
-    fail(StatusCode::kResourceExhausted, "cannot allocate {} bytes of memory: {} bytes are free",
+    fail(StatusCode::kResourceExhausted,
+         "cannot allocate {} bytes of memory: {} bytes are free; a smaller --kv-cache-memory, "
+         "--max-num-batched-tokens or --max-num-seqs needs less",
          bytes, free_bytes);
   }
   fail(StatusCode::kResourceExhausted,
