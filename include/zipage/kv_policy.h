@@ -1,7 +1,7 @@
 // The eviction policies: which entries of a request's KV cache survive a compression
 // (docs/method.md 3).
 //
-// A policy is said in two places. Here: its enumerator and its row of traits, from which flags,
+// A policy is defined in two places. Here: its enumerator and its row of traits, from which flags,
 // defaults, memory plan, scheduler, help texts and plots take what they need. In
 // src/compress/policies.cc: its function, a few calls of ops. docs/howto/add-a-policy.md walks
 // through both.

@@ -47,12 +47,14 @@ bool ApiKeys::accepts(std::string_view authorization) const {
   return found != 0;
 }
 
+bool allows_any_origin(const CorsOptions& options) { return lists(options.allowed_origins, "*"); }
+
 std::vector<Header> cors_headers(const CorsOptions& options,
                                  std::string_view origin,
                                  bool preflight,
                                  std::string_view requested_headers) {
   std::vector<Header> headers;
-  const bool any = lists(options.allowed_origins, "*");
+  const bool any = allows_any_origin(options);
   if (origin.empty() || (!any && !lists(options.allowed_origins, origin))) return headers;
   // With credentials the wildcard is not allowed to be sent.
   const bool wildcard = any && !options.allow_credentials;

@@ -23,6 +23,9 @@ class ApiKeys {
   std::vector<Digest> digests_;
 };
 
+// Whether any page may read answers.
+bool allows_any_origin(const CorsOptions& options);
+
 // The CORS headers of an answer to a request with this Origin; none when it is not allowed.
 std::vector<Header> cors_headers(const CorsOptions& options,
                                  std::string_view origin,

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "server/auth.h"
 #include "server/connection.h"
 
 namespace zipage::server {
@@ -50,10 +51,6 @@ net::ssl::context tls_context(const ServerOptions& options) {
   return context;
 }
 
-bool lists_any(const std::vector<std::string>& list) {
-  return std::find(list.begin(), list.end(), "*") != list.end();
-}
-
 }  // namespace
 
 class Server::Impl {
@@ -64,7 +61,7 @@ class Server::Impl {
         signals_(io_),
         service_(options_,
                  [this](std::function<void()> task) { net::post(io_, std::move(task)); }) {
-    if (options_.cors.allow_credentials && lists_any(options_.cors.allowed_origins)) {
+    if (options_.cors.allow_credentials && allows_any_origin(options_.cors)) {
       fail_invalid(
           "--allow-credentials: not with --allowed-origins '*', which would let any page act with "
           "its visitor's credentials; name the origins");

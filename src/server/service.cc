@@ -1,7 +1,7 @@
 #include "server/service.h"
 
 #include <algorithm>
-#include <cctype>
+#include <boost/beast/core/string.hpp>
 #include <ctime>
 #include <functional>
 
@@ -17,12 +17,6 @@ namespace zipage::server {
 namespace {
 
 constexpr const char* kInternalError = "internal error; the server's log has the reason";
-
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -330,7 +324,7 @@ void Service::check_body_headers(const HttpRequest& request) const {
     throw ApiError(413, "", fmt::format("body: more than {} bytes", max_body_bytes()));
   if (request.method != "POST") return;
   const std::string_view encoding = request.header("content-encoding");
-  if (!encoding.empty() && !equal_ignoring_case(encoding, "identity")) {
+  if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
     throw ApiError(415, "",
                    fmt::format("Content-Encoding: expected none, found {}", encoding.substr(0, 40)))
         .with_header("Accept-Encoding", "identity");
@@ -338,7 +332,7 @@ void Service::check_body_headers(const HttpRequest& request) const {
   std::string_view type = request.header("content-type");
   type = type.substr(0, type.find_first_of("; \t"));
   // A page of another origin may send text/plain and forms without asking first.
-  if (!type.empty() && !equal_ignoring_case(type, "application/json")) {
+  if (!type.empty() && !boost::beast::iequals(type, "application/json")) {
     throw ApiError(
         415, "",
         fmt::format("Content-Type: expected application/json, found {}", type.substr(0, 80)));

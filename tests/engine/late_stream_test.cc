@@ -11,48 +11,25 @@
 namespace zipage::testing_engine {
 namespace {
 
-class LateEngine {
+class LateEngine : public EngineOver<testing::LateBackend> {
  public:
-  explicit LateEngine(const EngineOptions& options, double progress = 0, uint32_t seed = 1) {
-    auto backend = std::make_unique<testing::LateBackend>(options.num_threads, seed);
-    backend->behaviour.progress = progress;
-    backend_ = backend.get();
-    engine_ =
-        std::make_unique<EngineImpl>(build_engine_parts(options, std::move(backend)), options);
-  }
-  testing::LateBackend& backend() { return *backend_; }
-  EngineImpl& engine() { return *engine_; }
-  Scheduler& scheduler() { return engine_->scheduler_for_test(); }
-
-  RequestId submit(const Request& request) {
-    answers_.push_back(std::make_unique<Answer>());
-    auto id = engine_->submit(request, collect_into(*answers_.back()));
-    if (!id.ok()) throw std::runtime_error(id.status().message());
-    return *id;
-  }
-  const Answer& answer(size_t index) const { return *answers_.at(index); }
-  size_t num_answers() const { return answers_.size(); }
-  void clear() { answers_.clear(); }
-  bool step() {
-    const bool more = engine_->step();
-    scheduler().check_invariants();
-    return more;
-  }
-  void finish() {
-    while (step()) {
-    }
-  }
+  explicit LateEngine(const EngineOptions& options, double progress = 0, uint32_t seed = 1)
+      : EngineOver(options, late(options.num_threads, progress, seed)) {}
   void expect_in_order() {
-    EXPECT_EQ(backend_->violations(), std::vector<std::string>{});
-    const EngineStats s = engine_->stats();
+    EXPECT_EQ(backend().violations(), std::vector<std::string>{});
+    const EngineStats s = engine().stats();
     EXPECT_EQ(s.num_free_blocks, s.num_blocks);
     EXPECT_EQ(s.num_used_query_slots, 0);
   }
 
  private:
-  testing::LateBackend* backend_ = nullptr;
-  std::vector<std::unique_ptr<Answer>> answers_;
-  std::unique_ptr<EngineImpl> engine_;
+  static std::unique_ptr<testing::LateBackend> late(int num_threads,
+                                                    double progress,
+                                                    uint32_t seed) {
+    auto backend = std::make_unique<testing::LateBackend>(num_threads, seed);
+    backend->behaviour.progress = progress;
+    return backend;
+  }
 };
 
 class LateStream : public ::testing::Test {

@@ -35,18 +35,15 @@ inline EngineOptions tiny_options(const testing::TinyModel& model) {
   return o;
 }
 
-// `behaviour` holds from the start; more through backend().
-class TinyEngine {
+// An engine over a backend that disturbs it, and the answers it has given.
+template <class DisturbingBackend>
+class EngineOver {
  public:
-  explicit TinyEngine(const EngineOptions& options,
-                      testing::UnrulyBackend::Behaviour behaviour = {}) {
-    auto backend = std::make_unique<testing::UnrulyBackend>(options.num_threads);
-    backend->behaviour = std::move(behaviour);
-    backend_ = backend.get();
-    engine_ =
-        std::make_unique<EngineImpl>(build_engine_parts(options, std::move(backend)), options);
-  }
-  testing::UnrulyBackend& backend() { return *backend_; }
+  EngineOver(const EngineOptions& options, std::unique_ptr<DisturbingBackend> backend)
+      : backend_(backend.get()),
+        engine_(std::make_unique<EngineImpl>(build_engine_parts(options, std::move(backend)),
+                                             options)) {}
+  DisturbingBackend& backend() { return *backend_; }
   EngineImpl& engine() { return *engine_; }
   Scheduler& scheduler() { return engine_->scheduler_for_test(); }
   EngineStats stats() const { return engine_->stats(); }
@@ -59,6 +56,7 @@ class TinyEngine {
     return *id;
   }
   const Answer& answer(size_t index) const { return *answers_.at(index); }
+  size_t num_answers() const { return answers_.size(); }
   void clear() { answers_.clear(); }
 
   // A step and what must hold after it.
@@ -80,9 +78,26 @@ class TinyEngine {
   }
 
  private:
-  testing::UnrulyBackend* backend_ = nullptr;
-  std::unique_ptr<EngineImpl> engine_;
+  DisturbingBackend* backend_;
+  // Outlives the engine, whose end delivers what is left.
   std::vector<std::unique_ptr<Answer>> answers_;
+  std::unique_ptr<EngineImpl> engine_;
+};
+
+// `behaviour` holds from the start; more through backend().
+class TinyEngine : public EngineOver<testing::UnrulyBackend> {
+ public:
+  explicit TinyEngine(const EngineOptions& options,
+                      testing::UnrulyBackend::Behaviour behaviour = {})
+      : EngineOver(options, unruly(options.num_threads, std::move(behaviour))) {}
+
+ private:
+  static std::unique_ptr<testing::UnrulyBackend> unruly(
+      int num_threads, testing::UnrulyBackend::Behaviour behaviour) {
+    auto backend = std::make_unique<testing::UnrulyBackend>(num_threads);
+    backend->behaviour = std::move(behaviour);
+    return backend;
+  }
 };
 
 // Prompt ids first, first + 1, ... within the vocabulary; greedy, with log-probabilities.
